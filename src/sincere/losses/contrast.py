@@ -1,0 +1,105 @@
+"""What a kernel is asked to compute: who is compared with whom, and by which formula."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sincere.shapes import AnchorIds, KeyIds, PerAnchor
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A member of the loss family (PAPER.md section 2).
+
+    Attributes:
+        partners_in_denominator: SupCon's choice: the softmax runs over every other item, not only the noise.
+        epsilon: The margin of eps-SupInfoNCE; 0 is SINCERE.
+    """
+
+    partners_in_denominator: bool = False
+    epsilon: float = 0.0
+
+
+SINCERE = Formula()
+SUPCON = Formula(partners_in_denominator=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Contrast:
+    """Which key is a partner, which is noise, which is the anchor itself, and the formula that weighs them.
+
+    Attributes:
+        formula: The loss.
+        ids: Class of each anchor.
+        key_ids: Class of each key; equal ids mean the same class.
+        self_index: For each anchor the key that is the anchor itself, -1 for none.
+        partner_counts: |P_i| of each anchor, in the loss's float type.
+        symmetric: The keys are the anchors (a batch against itself).
+    """
+
+    formula: Formula
+    ids: AnchorIds
+    key_ids: KeyIds
+    self_index: AnchorIds
+    partner_counts: PerAnchor
+    symmetric: bool
+
+    @property
+    def n_keys(self) -> int:
+        """Number of keys each anchor is compared with, itself included."""
+        return len(self.key_ids)
+
+
+def class_ids(labels: AnchorIds) -> AnchorIds:
+    """Renumber labels as 0, 1, 2, ... in sorted order; every -1 becomes a class of its own.
+
+    Works without reading values back from the device.
+
+    Example:
+        >>> class_ids(torch.tensor([7, -1, 3, 7, -1])).tolist()
+        [3, 0, 2, 3, 1]
+    """
+    ordered, order = labels.sort(stable=True)
+    starts = torch.ones_like(ordered, dtype=torch.bool)
+    starts[1:] = (ordered[1:] != ordered[:-1]) | (ordered[1:] == -1)
+    return torch.empty_like(labels).scatter_(0, order, starts.cumsum(0) - 1)
+
+
+def contrast_batch(formula: Formula, labels: Tensor, *, n_views: int, dtype: torch.dtype) -> Contrast:
+    """Contrast a batch of labelled images, each with `n_views` rows, with itself."""
+    ids = class_ids(labels).repeat_interleave(n_views)
+    rows = torch.arange(len(ids), device=ids.device)
+    members = torch.zeros(len(ids), dtype=dtype, device=ids.device)
+    members.index_add_(0, ids, members.new_ones(len(ids)))
+    return Contrast(formula, ids, ids, rows, members[ids] - 1, symmetric=True)
+
+
+def contrast_with_keys(
+    formula: Formula,
+    labels: Tensor,
+    key_labels: Tensor,
+    anchor_index: Tensor | None,
+    *,
+    n_views: int,
+    n_key_views: int,
+    dtype: torch.dtype,
+) -> Contrast:
+    """Contrast labelled images with a separate set of keys.
+
+    A label of -1 matches nothing: an anchor with it has no partner here, a key with it is noise for all.
+    """
+    joint = class_ids(torch.cat([labels, key_labels]))
+    ids = joint[: len(labels)].repeat_interleave(n_views)
+    key_ids = joint[len(labels) :].repeat_interleave(n_key_views)
+    members = torch.zeros(len(joint), dtype=dtype, device=ids.device)
+    members.index_add_(0, key_ids, members.new_ones(len(key_ids)))
+    counts = members[ids]
+    if anchor_index is None:
+        self_index = torch.full_like(ids, -1)
+    else:
+        self_index = anchor_index.flatten()
+        counts = counts - ((self_index >= 0) & (key_ids[self_index.clamp_min(0)] == ids)).to(dtype)
+    return Contrast(formula, ids, key_ids, self_index, counts, symmetric=False)

@@ -1,0 +1,120 @@
+"""The losses' arguments, checked once and brought into the form the kernels take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sincere import checks
+from sincere.errors import InputTypeError, InputValueError
+from sincere.losses.contrast import Contrast, Formula, contrast_batch, contrast_with_keys
+from sincere.shapes import KeyRows, Rows, Scalar
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """A loss's arguments after the checks.
+
+    Attributes:
+        caller: The public function, for later messages.
+        shape: The embeddings' shape without d.
+        rows: Each view a row of its own, in the type the statistics are computed in.
+        key_rows: The keys likewise; None for a batch against itself.
+        temperature: Without dimensions, in the same type; a number stays on the processor.
+        contrast: Who is compared with whom, and how.
+    """
+
+    caller: str
+    shape: tuple[int, ...]
+    rows: Rows
+    key_rows: KeyRows | None
+    temperature: Scalar
+    contrast: Contrast
+
+
+def check_inputs(
+    caller: str,
+    formula: Formula,
+    embeddings: Tensor,
+    labels: Tensor,
+    temperature: float | Tensor,
+    keys: Tensor | None,
+    key_labels: Tensor | None,
+    anchor_index: Tensor | None,
+) -> Inputs:
+    """Return the checked inputs, or raise the error that says which argument is wrong and how."""
+    checks.float_rows(caller, "embeddings", embeddings)
+    n, n_views = len(embeddings), _n_views(embeddings)
+    form = f"(n,) with n = {n} embeddings"
+    labels = checks.integers(caller, "labels", labels, expected=(n,), form=form, like=embeddings)
+    dtype = embeddings.dtype
+    if keys is None:
+        for argument, value in (("key_labels", key_labels), ("anchor_index", anchor_index)):
+            if value is not None:
+                raise InputValueError(checks.wording(caller, f"{argument} must come with keys", "keys=None"))
+    else:
+        dtype = torch.promote_types(dtype, _check_keys(caller, keys, embeddings).dtype)
+    # float32 whatever the input, but float64 stays float64.
+    dtype = torch.float64 if dtype == torch.float64 else torch.float32
+    if keys is None:
+        contrast = contrast_batch(formula, labels, n_views=n_views, dtype=dtype)
+    else:
+        key_labels, anchor_index = _check_key_ids(caller, embeddings, keys, key_labels, anchor_index)
+        views = {"n_views": n_views, "n_key_views": _n_views(keys)}
+        contrast = contrast_with_keys(formula, labels, key_labels, anchor_index, **views, dtype=dtype)
+    return Inputs(
+        caller=caller,
+        shape=checks.shape(embeddings)[:-1],
+        rows=embeddings.flatten(0, -2).to(dtype),
+        key_rows=None if keys is None else keys.flatten(0, -2).to(dtype),
+        temperature=_check_temperature(caller, temperature, dtype),
+        contrast=contrast,
+    )
+
+
+def _check_temperature(caller: str, temperature: float | Tensor, dtype: torch.dtype) -> Tensor:
+    if not isinstance(temperature, Tensor):
+        return torch.tensor(checks.number(caller, "temperature", temperature, above=0.0), dtype=dtype)
+    if not temperature.is_floating_point():
+        requirement = "temperature must be a number or a floating-point tensor"
+        raise InputTypeError(checks.wording(caller, requirement, temperature.dtype))
+    if temperature.numel() != 1:
+        requirement = "temperature must be a number or a tensor with one element"
+        raise InputValueError(checks.wording(caller, requirement, f"shape {checks.shape(temperature)}"))
+    return temperature.reshape(()).to(dtype)
+
+
+def _check_keys(caller: str, keys: Tensor, embeddings: Tensor) -> Tensor:
+    checks.float_rows(caller, "keys", keys)
+    checks.same_device(caller, "keys", keys, embeddings)
+    if keys.shape[-1] != embeddings.shape[-1]:
+        requirement = f"keys must have the embeddings' dimension d = {embeddings.shape[-1]}"
+        raise InputValueError(checks.wording(caller, requirement, f"shape {checks.shape(keys)}"))
+    return keys
+
+
+def _check_key_ids(
+    caller: str, embeddings: Tensor, keys: Tensor, key_labels: Tensor | None, anchor_index: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    if key_labels is None:
+        raise InputValueError(checks.wording(caller, "keys must come with key_labels", "key_labels=None"))
+    m = len(keys)
+    form = f"(m,) with m = {m} keys"
+    key_labels = checks.integers(caller, "key_labels", key_labels, expected=(m,), form=form, like=embeddings)
+    if anchor_index is None:
+        return key_labels, None
+    shape = checks.shape(embeddings)[:-1]
+    form = f"{shape}, one entry for each embedding"
+    anchor_index = checks.integers(caller, "anchor_index", anchor_index, expected=shape, form=form, like=embeddings)
+    if anchor_index.device.type == "cpu":  # elsewhere it would wait for the device, where a wrong index fails anyway
+        low, high, rows = int(anchor_index.min()), int(anchor_index.max()), m * _n_views(keys)
+        if low < -1 or high >= rows:
+            requirement = f"anchor_index must be -1 or a row of keys, 0 to {rows - 1}"
+            raise InputValueError(checks.wording(caller, requirement, low if low < -1 else high))
+    return key_labels, anchor_index
+
+
+def _n_views(rows: Tensor) -> int:
+    return rows.shape[1] if rows.ndim == 3 else 1

@@ -1,0 +1,1 @@
+"""Ways to compute one loss: `dense` (plain, small batches), `tiled` (exact, nothing n x n stored)."""

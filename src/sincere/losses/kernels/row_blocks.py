@@ -1,0 +1,155 @@
+"""Value and gradient in one pass over blocks of rows: the form for separate keys and for any temperature.
+
+For each block of anchors: similarities to all keys (one GEMM), row statistics with the row's own maximum, the block of
+dLoss/ds, and its products with keys and anchors (two GEMMs). Only one block of similarities exists at a time.
+
+Each row of dLoss/ds is k_i (E_ij - total_i r_ij): E_ij = e^{s_ij - max_i} over the denominator, total_i its row sum,
+r_ip the share of partner p in the attraction (its sigmoid over their sum; 1/|P| for SupCon), and k_i a factor per
+row, which is applied to the small (rows, d) side of the products instead of the block.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from sincere.losses.contrast import Contrast
+from sincere.losses.kernels.blocks import block_rows
+from sincere.losses.kernels.walk import Walk
+from sincere.shapes import KeyRows, PerAnchor, Rows
+
+
+def walk_row_blocks(
+    z: Rows,
+    keys: KeyRows,
+    inverse_temperature: Tensor,
+    contrast: Contrast,
+    weights: PerAnchor | None,
+    *,
+    key_gradient: bool = True,
+    rows_per_block: int | None = None,
+) -> Walk:
+    """Walk over all pairs of anchors and keys; with `weights`, also the gradient of weights . losses.
+
+    On the processor both sides are sorted by class first, so that a block's partners are contiguous and the work on
+    pairs of one class touches only them. On other devices that would need their positions read back, and the work
+    runs under a mask instead.
+    """
+    sort = sorts_by_class(z.device)
+    rows = _Sorted(contrast, sort=sort)
+    z_sorted = z.index_select(0, rows.order) if sort else z
+    k_sorted = keys.index_select(0, rows.key_order) if sort else keys
+    losses = torch.empty_like(contrast.partner_counts)
+    d_z = torch.empty_like(z) if weights is not None else None
+    d_k = torch.zeros_like(keys) if weights is not None and key_gradient else None
+    step = rows_per_block or block_rows(len(z), len(keys), z.element_size(), z.device)
+    for start in range(0, len(z), step):
+        block = slice(start, min(start + step, len(z)))
+        scaled = z_sorted[block] * inverse_temperature
+        statistics = _Block(scaled @ k_sorted.T, rows, block)
+        losses[block] = statistics.losses
+        if weights is None or d_z is None:
+            continue
+        pull = statistics.to_gradient(weights[rows.order[block]])  # (rows, 1)
+        torch.mm(statistics.s, k_sorted, out=d_z[block])
+        d_z[block].mul_(pull)
+        if d_k is not None:
+            d_k.addmm_(statistics.s.T, z_sorted[block] * pull)
+    similarity = None if d_z is None else torch.linalg.vecdot(d_z, z_sorted).sum() * inverse_temperature
+    return Walk(
+        rows.anchors_back(losses),
+        None if d_z is None else rows.anchors_back(d_z),
+        None if d_k is None else rows.keys_back(d_k),
+        similarity,
+    )
+
+
+def sorts_by_class(device: torch.device) -> bool:
+    """Tell whether reading class positions back from this device costs nothing."""
+    return device.type == "cpu"
+
+
+class _Sorted:
+    """A contrast with anchors and keys in class order, and the way back."""
+
+    def __init__(self, contrast: Contrast, *, sort: bool) -> None:
+        self.sort, self.formula = sort, contrast.formula
+        if not sort:
+            self.ids, self.key_ids, self.self_index = contrast.ids, contrast.key_ids, contrast.self_index
+            self.order = torch.arange(len(self.ids), device=self.ids.device)
+            self.counts = contrast.partner_counts
+            return
+        self.ids, self.order = contrast.ids.sort(stable=True)
+        self.key_ids, self.key_order = contrast.key_ids.sort(stable=True)
+        self.counts = contrast.partner_counts[self.order]
+        position = torch.empty_like(self.key_order)
+        position[self.key_order] = torch.arange(len(position))
+        original = contrast.self_index[self.order]
+        self.self_index = torch.where(original < 0, original, position[original.clamp_min(0)])
+
+    def partner_columns(self, block: slice) -> slice:
+        """Return a range of keys that holds all partners of a block of anchors."""
+        if not self.sort:
+            return slice(0, len(self.key_ids))
+        first, last = self.ids[block.start], self.ids[block.stop - 1]
+        low = torch.searchsorted(self.key_ids, first)
+        high = torch.searchsorted(self.key_ids, last, right=True)
+        return slice(int(low), int(high))
+
+    def anchors_back(self, values: Tensor) -> Tensor:
+        """Return per-anchor values in the caller's order."""
+        return torch.empty_like(values).index_copy_(0, self.order, values) if self.sort else values
+
+    def keys_back(self, values: Tensor) -> Tensor:
+        """Return per-key values in the caller's order."""
+        return torch.empty_like(values).index_copy_(0, self.key_order, values) if self.sort else values
+
+
+class _Block:
+    """Statistics of one block of similarities `s` (rows, m), which it overwrites step by step."""
+
+    def __init__(self, s: Tensor, rows: _Sorted, block: slice) -> None:
+        formula = rows.formula
+        self.s = s
+        self.columns = rows.partner_columns(block)
+        counts = rows.counts[block]
+        _leave_out(s, rows.self_index[block])
+
+        near = s[:, self.columns]
+        same = rows.ids[block, None] == rows.key_ids[self.columns]
+        partners = same & (near != -torch.inf)
+        near_partners = near.masked_fill(~partners, torch.inf)  # +inf: no loss and no pull below
+        if not formula.partners_in_denominator:
+            near.masked_fill_(same, -torch.inf)
+
+        largest = s.amax(dim=1, keepdim=True)
+        largest.masked_fill_(largest == -torch.inf, 0.0)  # nothing in the denominator
+        s.sub_(largest).exp_()
+        self.total = s.sum(dim=1, keepdim=True)
+        log_denominator = largest + self.total.log()  # (rows, 1)
+
+        if formula.partners_in_denominator:
+            self.pulls = partners.to(s.dtype)
+            total_loss = counts * log_denominator[:, 0] - near_partners.masked_fill_(~partners, 0.0).sum(dim=1)
+        else:
+            excess = near_partners.sub_(log_denominator + formula.epsilon)  # s_ip - L_i - eps, +inf off partners
+            self.pulls = torch.sigmoid(-excess)
+            total_loss = -logsigmoid(excess).sum(dim=1) - counts * formula.epsilon
+        self.losses = torch.where(counts > 0, total_loss / counts, 0.0)
+        self.counts = counts
+
+    def to_gradient(self, weights: Tensor) -> Tensor:
+        """Turn `s` into dLoss/ds but for a factor per row, and return that factor (rows, 1)."""
+        pull = self.pulls.sum(dim=1, keepdim=True)
+        share = self.pulls.div_(pull.clamp_min(torch.finfo(pull.dtype).tiny))
+        self.s[:, self.columns].sub_(share.mul_(self.total))
+        scale = torch.where(self.counts > 0, weights / self.counts, 0.0)[:, None]
+        return torch.where(self.total == 0, 0.0, scale * pull / self.total)
+
+
+def _leave_out(s: Tensor, self_index: Tensor) -> None:
+    """Set each anchor's similarity to itself to -inf, in place."""
+    column = self_index.clamp_min(0)[:, None]
+    kept = s.gather(1, column)
+    s.scatter_(1, column, kept.masked_fill_(self_index[:, None] >= 0, -torch.inf))

@@ -1,0 +1,128 @@
+"""The exact loss and its gradient together, with nothing n x n in memory: the autograd function over the walks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sincere.errors import UnsupportedError
+from sincere.losses.contrast import Contrast
+from sincere.losses.kernels.row_blocks import walk_row_blocks
+from sincere.losses.kernels.symmetric_tiles import similarity_limit, walk_symmetric_tiles
+from sincere.losses.kernels.unit import unit_rows, unit_rows_backward
+from sincere.losses.kernels.walk import Walk
+from sincere.shapes import KeyRows, PerAnchor, Rows
+
+
+class TiledLosses(torch.autograd.Function):
+    """Losses of each anchor, or their weighted sum.
+
+    With `weights` the gradient is computed with the value and kept until backward, which only scales it. Without,
+    each anchor's loss is returned and backward walks again, because it must know the upstream gradient first.
+
+    `wants_gradient` comes from outside: inside, no_grad cannot be told from grad mode.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        embeddings: Rows,
+        keys: KeyRows | None,
+        temperature: Tensor,
+        contrast: Contrast,
+        normalize: bool,
+        weights: PerAnchor | None,
+        wants_gradient: bool,
+    ) -> Tensor:
+        """Return the losses (n,), or weights . losses with the gradient at hand."""
+        ctx.contrast, ctx.normalize = contrast, normalize
+        now = weights if wants_gradient else None
+        key_gradient = keys is not None and ctx.needs_input_grad[1]
+        losses, *gradients = _differentiate(embeddings, keys, temperature, contrast, normalize, now, key_gradient)
+        ctx.save_for_backward(embeddings, keys, temperature, *gradients)
+        return losses if weights is None else torch.dot(losses, weights)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients for embeddings, keys and temperature."""
+        embeddings, keys, temperature, *kept = ctx.saved_tensors
+        needs = ctx.needs_input_grad[:3]
+        with torch.no_grad():
+            if kept[0] is None:
+                problem = (embeddings, keys, temperature, ctx.contrast, ctx.normalize)
+                _, *gradients = _differentiate(*problem, upstream, key_gradient=needs[1])
+            else:
+                gradients = [None if g is None else g * upstream for g in kept]
+        inputs = (embeddings, keys, temperature)
+        results = [
+            g.to(given) if need and g is not None else None
+            for g, given, need in zip(gradients, inputs, needs, strict=True)
+        ]
+        if torch.is_grad_enabled():
+            results = [None if g is None else _OnceDifferentiable.apply(g, *inputs) for g in results]
+        return (*results, None, None, None, None)
+
+
+class _OnceDifferentiable(torch.autograd.Function):
+    """Identity whose derivative is refused with a message that names the remedy."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, *inputs: Tensor | None) -> Tensor:
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> None:
+        raise UnsupportedError('the tiled kernel has no second derivative; ask for it with kernel="dense"')
+
+
+def _differentiate(
+    embeddings: Rows,
+    keys: KeyRows | None,
+    temperature: Tensor,
+    contrast: Contrast,
+    normalize: bool,
+    weights: PerAnchor | None,
+    key_gradient: bool,
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """Return the losses and, with weights, the gradients of weights . losses for embeddings, keys, temperature."""
+    with torch.autocast(embeddings.device.type, enabled=False):
+        z, lengths = unit_rows(embeddings) if normalize else (embeddings, None)
+        if keys is None:
+            k, key_lengths = z, lengths
+        else:
+            k, key_lengths = unit_rows(keys) if normalize else (keys, None)
+        walk = _walk(z, k, temperature, contrast, weights, key_gradient)
+        if walk.anchors is None or walk.similarity is None:
+            return walk.losses, None, None, None
+        d_embeddings = _back_to_input(walk.anchors, z, lengths, temperature)
+        d_keys = None if walk.keys is None else _back_to_input(walk.keys, k, key_lengths, temperature)
+        return walk.losses, d_embeddings, d_keys, -walk.similarity / temperature
+
+
+def _back_to_input(d_s: Rows, z: Rows, lengths: Tensor | None, temperature: Tensor) -> Rows:
+    """Carry a walk's gradient back to the rows the caller gave; overwrites `d_s`."""
+    d_z = d_s.div_(temperature)
+    return d_z if lengths is None else unit_rows_backward(d_z, z, lengths)
+
+
+def _walk(
+    z: Rows,
+    keys: KeyRows,
+    temperature: Tensor,
+    contrast: Contrast,
+    weights: PerAnchor | None,
+    key_gradient: bool,
+) -> Walk:
+    inverse_temperature = temperature.to(z.dtype).reciprocal()
+    if not contrast.symmetric:
+        return walk_row_blocks(z, keys, inverse_temperature, contrast, weights, key_gradient=key_gradient)
+    if z.device.type == "cpu":
+        bound = torch.linalg.vecdot(z, z).max() * inverse_temperature
+        if bound <= similarity_limit(z.dtype):
+            return walk_symmetric_tiles(z, float(inverse_temperature), contrast, weights)
+    walk = walk_row_blocks(z, z, inverse_temperature, contrast, weights)
+    if walk.anchors is None or walk.keys is None:
+        return walk
+    return Walk(walk.losses, walk.anchors.add_(walk.keys), None, walk.similarity)

@@ -1,0 +1,26 @@
+"""The result that the walks over all pairs share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from sincere.shapes import KeyRows, PerAnchor, Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """What a walk over all pairs yields; the gradients are None unless asked for.
+
+    Attributes:
+        losses: Loss of each anchor, 0 where it has no partner.
+        anchors: d(weights . losses)/d anchors, times the temperature. In a symmetric walk also their part as keys.
+        keys: The same for the keys; None in a symmetric walk.
+        similarity: sum_ij dLoss/ds_ij s_ij, from which the temperature's gradient follows.
+    """
+
+    losses: PerAnchor
+    anchors: Rows | None = None
+    keys: KeyRows | None = None
+    similarity: Tensor | None = None

@@ -1,0 +1,97 @@
+"""The two walks over all pairs agree with each other and do not depend on the size of their blocks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from sincere.losses.contrast import SINCERE, SUPCON, Contrast, Formula, contrast_batch, contrast_with_keys
+from sincere.losses.kernels.row_blocks import walk_row_blocks
+from sincere.losses.kernels.symmetric_tiles import _class_blocks, similarity_limit, walk_symmetric_tiles
+
+FORMULAS = {"sincere": SINCERE, "supcon": SUPCON, "eps": Formula(epsilon=0.5)}
+formulas = pytest.mark.parametrize("formula", FORMULAS.values(), ids=FORMULAS.keys())
+LABELLINGS = {
+    "random": lambda n: torch.randint(6, (n,)),
+    "pairs": lambda n: torch.arange(n) // 2,
+    "one class": lambda n: torch.zeros(n, dtype=torch.int64),
+    "all different": lambda n: torch.arange(n),
+    "skewed": lambda n: torch.randint(1, 40, (n,)).square() // 150,
+    "unlabelled": lambda n: torch.randint(-1, 3, (n,)),
+}
+labellings = pytest.mark.parametrize("labelling", LABELLINGS)
+
+
+def batch(labelling: str, formula: Formula, n: int = 57, d: int = 7) -> tuple[torch.Tensor, Contrast, torch.Tensor]:
+    z = normalize(torch.randn(n, d, dtype=torch.float64), dim=1)
+    contrast = contrast_batch(formula, LABELLINGS[labelling](n), n_views=1, dtype=z.dtype)
+    return z, contrast, torch.rand(n, dtype=z.dtype)
+
+
+@formulas
+@labellings
+@pytest.mark.parametrize("side", [1, 2, 16, 28, 56, 57, 100])
+def test_symmetric_walk_is_tile_size_agnostic(formula: Formula, labelling: str, side: int) -> None:
+    z, contrast, weights = batch(labelling, formula)
+    tiled = walk_symmetric_tiles(z, 10.0, contrast, weights, side=side)
+    rows = walk_row_blocks(z, z, torch.tensor(10.0, dtype=z.dtype), contrast, weights)
+    torch.testing.assert_close(tiled.losses, rows.losses)
+    torch.testing.assert_close(tiled.anchors, rows.anchors + rows.keys)
+    torch.testing.assert_close(tiled.similarity, rows.similarity)
+
+
+@formulas
+@pytest.mark.parametrize("rows_per_block", [1, 2, 16, 28, 56, 57, 100])
+def test_row_walk_is_block_size_agnostic(formula: Formula, rows_per_block: int) -> None:
+    z, keys = (normalize(torch.randn(k, 7, dtype=torch.float64), dim=1) for k in (57, 91))
+    anchor_index = torch.randint(-1, 91, (57,))
+    labels, key_labels = torch.randint(-1, 5, (57,)), torch.randint(-1, 9, (91,))
+    contrast = contrast_with_keys(
+        formula, labels, key_labels, anchor_index, n_views=1, n_key_views=1, dtype=z.dtype
+    )
+    weights, inverse_temperature = torch.rand(57, dtype=z.dtype), torch.tensor(20.0, dtype=z.dtype)
+    whole = walk_row_blocks(z, keys, inverse_temperature, contrast, weights, rows_per_block=57)
+    blocks = walk_row_blocks(z, keys, inverse_temperature, contrast, weights, rows_per_block=rows_per_block)
+    for name in ("losses", "anchors", "keys", "similarity"):
+        torch.testing.assert_close(getattr(blocks, name), getattr(whole, name))
+
+
+@formulas
+@labellings
+def test_masks_and_sorting_agree(formula: Formula, labelling: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accelerators run the row walk under masks instead of sorting by class; both give the same."""
+    z, contrast, weights = batch(labelling, formula)
+    inverse_temperature = torch.tensor(10.0, dtype=z.dtype)
+    by_class = walk_row_blocks(z, z, inverse_temperature, contrast, weights, rows_per_block=10)
+    monkeypatch.setattr("sincere.losses.kernels.row_blocks.sorts_by_class", lambda device: False)
+    masked = walk_row_blocks(z, z, inverse_temperature, contrast, weights, rows_per_block=10)
+    for name in ("losses", "anchors", "keys", "similarity"):
+        torch.testing.assert_close(getattr(masked, name), getattr(by_class, name))
+
+
+@labellings
+@pytest.mark.parametrize("area", [1, 10, 100, 5000])
+def test_class_blocks_cover_each_pair_of_a_class_once(labelling: str, area: int) -> None:
+    ids = LABELLINGS[labelling](57).sort().values
+    ids = ids.unique(return_inverse=True)[1]
+    seen = torch.zeros(57, 57, dtype=torch.int64)
+    for anchors, members, valid in _class_blocks(ids, area):
+        pairs = torch.broadcast_tensors(anchors[:, :, None], members[:, None])
+        seen.index_put_((pairs[0][valid], pairs[1][valid]), torch.tensor(1), accumulate=True)
+        assert valid.numel() <= max(area, members.shape[1]), "a block holds at most `area` pairs, or one row"
+    expected = (ids[:, None] == ids) & ~torch.eye(57, dtype=torch.bool)
+    assert torch.equal(seen, expected.long())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_symmetric_walk_is_safe_up_to_its_limit(dtype: torch.dtype) -> None:
+    """At the limit the most similar and the least similar pairs stay finite, and right against the row walk."""
+    limit = similarity_limit(dtype)
+    z = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]] * 40, dtype=dtype)
+    contrast = contrast_batch(SINCERE, torch.arange(200) % 3, n_views=1, dtype=dtype)
+    weights = torch.ones(200, dtype=dtype)
+    tiles = walk_symmetric_tiles(z, limit, contrast, weights)
+    rows = walk_row_blocks(z, z, torch.tensor(limit, dtype=dtype), contrast, weights)
+    torch.testing.assert_close(tiles.losses, rows.losses)
+    torch.testing.assert_close(tiles.anchors, rows.anchors + rows.keys, rtol=1e-4, atol=1e-4)
