@@ -9,7 +9,9 @@ import torch
 from jaxtyping import install_import_hook
 
 # Before anything imports the kernels.
-install_import_hook(["sincere.losses.kernels", "sincere.losses.contrast", "sincere.losses.equations"], "beartype.beartype")
+install_import_hook(
+    ["sincere.losses.kernels", "sincere.losses.contrast", "sincere.losses.equations"], "beartype.beartype"
+)
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # one process per core already

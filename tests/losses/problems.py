@@ -42,11 +42,13 @@ class Problem:
     def leaves(self) -> Problem:
         """The same problem with embeddings, keys and temperature as leaves that take gradients."""
         leaf = lambda x: x.detach().clone().requires_grad_()  # noqa: E731
+        # Parameters stay in float32 where activations are in half precision.
+        dtype = torch.promote_types(self.embeddings.dtype, torch.float32)
         return replace(
             self,
             embeddings=leaf(self.embeddings),
             keys=None if self.keys is None else leaf(self.keys),
-            temperature=leaf(torch.as_tensor(self.temperature, dtype=self.embeddings.dtype)),
+            temperature=leaf(torch.as_tensor(self.temperature, dtype=dtype)),
         )
 
     @property

@@ -37,7 +37,6 @@ class Contrast:
         key_ids: Class of each key; equal ids mean the same class.
         self_index: For each anchor the key that is the anchor itself, -1 for none.
         partner_counts: |P_i| of each anchor, in the loss's float type.
-        symmetric: The keys are the anchors (a batch against itself).
     """
 
     formula: Formula
@@ -45,7 +44,6 @@ class Contrast:
     key_ids: KeyIds
     self_index: AnchorIds
     partner_counts: PerAnchor
-    symmetric: bool
 
     @property
     def n_keys(self) -> int:
@@ -74,7 +72,7 @@ def contrast_batch(formula: Formula, labels: Tensor, *, n_views: int, dtype: tor
     rows = torch.arange(len(ids), device=ids.device)
     members = torch.zeros(len(ids), dtype=dtype, device=ids.device)
     members.index_add_(0, ids, members.new_ones(len(ids)))
-    return Contrast(formula, ids, ids, rows, members[ids] - 1, symmetric=True)
+    return Contrast(formula, ids, ids, rows, members[ids] - 1)
 
 
 def contrast_with_keys(
@@ -102,4 +100,4 @@ def contrast_with_keys(
     else:
         self_index = anchor_index.flatten()
         counts = counts - ((self_index >= 0) & (key_ids[self_index.clamp_min(0)] == ids)).to(dtype)
-    return Contrast(formula, ids, key_ids, self_index, counts, symmetric=False)
+    return Contrast(formula, ids, key_ids, self_index, counts)

@@ -13,7 +13,7 @@ averaged over the partners of each anchor, then over the anchors that have a par
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -193,9 +193,17 @@ def _compute(inputs: Inputs, normalize: bool, reduction: str, kernel: str) -> Te
         differentiable = [x for x in (rows, keys, temperature) if x is not None and x.requires_grad]
         gradient = torch.is_grad_enabled() and bool(differentiable)
         given = None if reduction == "none" else weights
-        losses = TiledLosses.apply(rows, keys, temperature, contrast, normalize, given, gradient)
+        # A compiler would unroll the walk block by block: it runs as it is, and the graph breaks once around it.
+        # Not a decorator: that alone would load the compiler with the package, which takes two seconds.
+        run = torch.compiler.disable(_run_tiled) if torch.compiler.is_compiling() else _run_tiled
+        losses = run(rows, keys, temperature, contrast, normalize, given, gradient)
     else:
         with torch.autocast(rows.device.type, enabled=False):
             losses = dense_losses(rows, keys, temperature, contrast, normalize=normalize)
             losses = losses if reduction == "none" else torch.dot(losses, weights)
     return losses.view(inputs.shape) if reduction == "none" else losses
+
+
+def _run_tiled(*arguments: Any) -> Tensor:
+    losses: Tensor = TiledLosses.apply(*arguments)
+    return losses

@@ -22,7 +22,7 @@ from sincere.shapes import KeyRows, PerAnchor, Rows
 
 def walk_row_blocks(
     z: Rows,
-    keys: KeyRows,
+    keys: KeyRows | None,
     inverse_temperature: Tensor,
     contrast: Contrast,
     weights: PerAnchor | None,
@@ -30,39 +30,41 @@ def walk_row_blocks(
     key_gradient: bool = True,
     rows_per_block: int | None = None,
 ) -> Walk:
-    """Walk over all pairs of anchors and keys; with `weights`, also the gradient of weights . losses.
+    """Walk over all pairs of anchors and keys (None: the anchors); with `weights`, also the gradient of their loss.
 
     On the processor both sides are sorted by class first, so that a block's partners are contiguous and the work on
     pairs of one class touches only them. On other devices that would need their positions read back, and the work
     runs under a mask instead.
     """
-    sort = sorts_by_class(z.device)
-    rows = _Sorted(contrast, sort=sort)
-    z_sorted = z.index_select(0, rows.order) if sort else z
-    k_sorted = keys.index_select(0, rows.key_order) if sort else keys
+    order = _Sorted(contrast, sort=sorts_by_class(z.device))
+    z = order.anchors(z)
+    k = z if keys is None else order.keys(keys)
     losses = torch.empty_like(contrast.partner_counts)
-    d_z = torch.empty_like(z) if weights is not None else None
-    d_k = torch.zeros_like(keys) if weights is not None and key_gradient else None
-    step = rows_per_block or block_rows(len(z), len(keys), z.element_size(), z.device)
+    d_z = None if weights is None else torch.empty_like(z)
+    d_k = None if weights is None or not (keys is None or key_gradient) else torch.zeros_like(k)
+    step = rows_per_block or block_rows(len(z), len(k), z.element_size(), z.device)
+    similarities = z.new_empty(step, len(k))
     for start in range(0, len(z), step):
         block = slice(start, min(start + step, len(z)))
-        scaled = z_sorted[block] * inverse_temperature
-        statistics = _Block(scaled @ k_sorted.T, rows, block)
+        s = torch.mm(z[block] * inverse_temperature, k.T, out=similarities[: block.stop - block.start])
+        statistics = _Block(s, order, block)
         losses[block] = statistics.losses
         if weights is None or d_z is None:
             continue
-        pull = statistics.to_gradient(weights[rows.order[block]])  # (rows, 1)
-        torch.mm(statistics.s, k_sorted, out=d_z[block])
+        pull = statistics.to_gradient(weights[order.rows[block]])  # (rows, 1)
+        torch.mm(s, k, out=d_z[block])
         d_z[block].mul_(pull)
         if d_k is not None:
-            d_k.addmm_(statistics.s.T, z_sorted[block] * pull)
-    similarity = None if d_z is None else torch.linalg.vecdot(d_z, z_sorted).sum() * inverse_temperature
-    return Walk(
-        rows.anchors_back(losses),
-        None if d_z is None else rows.anchors_back(d_z),
-        None if d_k is None else rows.keys_back(d_k),
-        similarity,
-    )
+            d_k.addmm_(s.T, z[block] * pull)
+        del statistics  # before the next one is made
+    losses = order.anchors_back(losses)
+    if d_z is None:
+        return Walk(losses)
+    del similarities
+    similarity = torch.dot(d_z.flatten(), z.flatten()) * inverse_temperature
+    if keys is None and d_k is not None:
+        d_z, d_k = d_z.add_(d_k), None
+    return Walk(losses, order.anchors_back(d_z), None if d_k is None else order.keys_back(d_k), similarity)
 
 
 def sorts_by_class(device: torch.device) -> bool:
@@ -71,21 +73,21 @@ def sorts_by_class(device: torch.device) -> bool:
 
 
 class _Sorted:
-    """A contrast with anchors and keys in class order, and the way back."""
+    """A contrast with anchors and keys in class order, the way there and back; or as it was given."""
 
     def __init__(self, contrast: Contrast, *, sort: bool) -> None:
         self.sort, self.formula = sort, contrast.formula
+        self.ids, self.key_ids, self.self_index = contrast.ids, contrast.key_ids, contrast.self_index
+        self.rows = torch.arange(len(self.ids), device=self.ids.device)
+        self.counts = contrast.partner_counts
         if not sort:
-            self.ids, self.key_ids, self.self_index = contrast.ids, contrast.key_ids, contrast.self_index
-            self.order = torch.arange(len(self.ids), device=self.ids.device)
-            self.counts = contrast.partner_counts
             return
-        self.ids, self.order = contrast.ids.sort(stable=True)
-        self.key_ids, self.key_order = contrast.key_ids.sort(stable=True)
-        self.counts = contrast.partner_counts[self.order]
-        position = torch.empty_like(self.key_order)
-        position[self.key_order] = torch.arange(len(position))
-        original = contrast.self_index[self.order]
+        self.ids, self.rows = contrast.ids.sort(stable=True)
+        self.key_ids, self.key_rows = contrast.key_ids.sort(stable=True)
+        self.counts = contrast.partner_counts[self.rows]
+        position = torch.empty_like(self.key_rows)
+        position[self.key_rows] = torch.arange(len(position))
+        original = contrast.self_index[self.rows]
         self.self_index = torch.where(original < 0, original, position[original.clamp_min(0)])
 
     def partner_columns(self, block: slice) -> slice:
@@ -97,27 +99,35 @@ class _Sorted:
         high = torch.searchsorted(self.key_ids, last, right=True)
         return slice(int(low), int(high))
 
+    def anchors(self, values: Tensor) -> Tensor:
+        """Return per-anchor values in this order."""
+        return values.index_select(0, self.rows) if self.sort else values
+
+    def keys(self, values: Tensor) -> Tensor:
+        """Return per-key values in this order."""
+        return values.index_select(0, self.key_rows) if self.sort else values
+
     def anchors_back(self, values: Tensor) -> Tensor:
         """Return per-anchor values in the caller's order."""
-        return torch.empty_like(values).index_copy_(0, self.order, values) if self.sort else values
+        return torch.empty_like(values).index_copy_(0, self.rows, values) if self.sort else values
 
     def keys_back(self, values: Tensor) -> Tensor:
         """Return per-key values in the caller's order."""
-        return torch.empty_like(values).index_copy_(0, self.key_order, values) if self.sort else values
+        return torch.empty_like(values).index_copy_(0, self.key_rows, values) if self.sort else values
 
 
 class _Block:
     """Statistics of one block of similarities `s` (rows, m), which it overwrites step by step."""
 
-    def __init__(self, s: Tensor, rows: _Sorted, block: slice) -> None:
-        formula = rows.formula
+    def __init__(self, s: Tensor, order: _Sorted, block: slice) -> None:
+        formula = order.formula
         self.s = s
-        self.columns = rows.partner_columns(block)
-        counts = rows.counts[block]
-        _leave_out(s, rows.self_index[block])
+        self.columns = order.partner_columns(block)
+        counts = order.counts[block]
+        _leave_out(s, order.self_index[block])
 
         near = s[:, self.columns]
-        same = rows.ids[block, None] == rows.key_ids[self.columns]
+        same = order.ids[block, None] == order.key_ids[self.columns]
         partners = same & (near != -torch.inf)
         near_partners = near.masked_fill(~partners, torch.inf)  # +inf: no loss and no pull below
         if not formula.partners_in_denominator:

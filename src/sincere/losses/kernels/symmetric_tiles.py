@@ -50,16 +50,18 @@ def walk_symmetric_tiles(
     scale = None if weights is None else torch.where(counts > 0, weights[order] / counts, 0.0)
     d_z = None if weights is None else torch.zeros_like(z)
     if formula.partners_in_denominator:
-        attraction = _attract_to_class_sums(z, ids, inverse_temperature, scale, d_z)
+        attraction = _attract_to_class_sums(z, ids, inverse_temperature, scale, d_z, side)
         losses, pulls = counts * log_totals - attraction, counts
     else:
-        losses, pulls = _attract_pairs(z, ids, inverse_temperature, log_totals, formula.epsilon, scale, d_z, side)
+        thresholds = log_totals + formula.epsilon
+        losses, pulls = _attract_pairs(z, ids, inverse_temperature, thresholds, scale, d_z, side)
+        losses -= counts * formula.epsilon
     losses = torch.where(counts > 0, losses / counts, 0.0)
     if d_z is None or scale is None:
         return Walk(torch.empty_like(losses).index_copy_(0, order, losses))
 
     tiles.repel(torch.where(totals == 0, 0.0, scale * pulls / totals), d_z)
-    similarity = torch.linalg.vecdot(d_z, z).sum() * (0.5 * inverse_temperature)  # d_z counts each pair twice
+    similarity = torch.dot(d_z.flatten(), z.flatten()) * (0.5 * inverse_temperature)  # d_z counts each pair twice
     return Walk(
         torch.empty_like(losses).index_copy_(0, order, losses),
         # z is not needed any more: its memory holds the result.
@@ -118,16 +120,25 @@ class _Tiles:
 
 
 def _attract_to_class_sums(
-    z: Rows, ids: Tensor, inverse_temperature: float, scale: PerAnchor | None, d_z: Rows | None
+    z: Rows, ids: Tensor, inverse_temperature: float, scale: PerAnchor | None, d_z: Rows | None, block: int
 ) -> PerAnchor:
-    """SupCon's partners, which attract with equal strength: sum_p s_ip per anchor, and its gradient into d_z."""
-    sums = torch.zeros_like(z).index_add_(0, ids, z)
-    partners = sums[ids].sub_(z)
-    attraction: Tensor = torch.linalg.vecdot(z, partners) * inverse_temperature
+    """SupCon's partners, which attract with equal strength: sum_p s_ip per anchor, and its gradient into d_z.
+
+    They act through their sum alone, so this is linear in n; some rows at a time, to need no copy of z.
+    """
+    sums = z.new_zeros(int(ids[-1]) + 1, z.shape[1]).index_add_(0, ids, z)
+    attraction = z.new_empty(len(z))
+    for rows in torch.arange(len(z)).split(block):
+        partners = sums[ids[rows]].sub_(z[rows])
+        attraction[rows] = torch.linalg.vecdot(z[rows], partners) * inverse_temperature
+        if scale is not None and d_z is not None:
+            d_z[rows] -= partners.mul_(scale[rows, None])
     if scale is not None and d_z is not None:
-        weighted = z * scale[:, None]
-        sums.zero_().index_add_(0, ids, weighted)
-        d_z.sub_(partners.mul_(scale[:, None])).sub_(sums[ids].sub_(weighted))
+        sums.zero_()
+        for rows in torch.arange(len(z)).split(block):
+            sums.index_add_(0, ids[rows], z[rows] * scale[rows, None])
+        for rows in torch.arange(len(z)).split(block):
+            d_z[rows] -= sums[ids[rows]].addcmul_(z[rows], scale[rows, None], value=-1.0)
     return attraction
 
 
@@ -135,60 +146,64 @@ def _attract_pairs(
     z: Rows,
     ids: Tensor,
     inverse_temperature: float,
-    log_totals: PerAnchor,
-    epsilon: float,
+    thresholds: PerAnchor,
     scale: PerAnchor | None,
     d_z: Rows | None,
     side: int,
 ) -> tuple[PerAnchor, PerAnchor]:
-    """SINCERE's partners: sums over p of pair loss and of its sigmoid, per anchor, and the gradient into d_z."""
-    losses, pulls = torch.zeros_like(log_totals), torch.zeros_like(log_totals)
-    for anchors, members, valid in _class_blocks(ids, side * side):
-        square = anchors.shape == members.shape
-        z_members = embedding(members, z)
-        z_anchors = z_members if square else embedding(anchors, z)
+    """SINCERE's partners: sums over p of softplus and sigmoid of (threshold_i - s_ip), and the gradient into d_z."""
+    losses, pulls = torch.zeros_like(thresholds), torch.zeros_like(thresholds)
+    for anchors, members, valid in _class_blocks(ids, side):
+        z_anchors, z_members = embedding(anchors, z), embedding(members, z)
         s = torch.bmm(z_anchors * inverse_temperature, z_members.mT)
-        excess = s.sub_((log_totals[anchors] + epsilon)[..., None])
-        excess.masked_fill_(~valid, torch.inf)
-        losses.index_add_(0, anchors.flatten(), (-logsigmoid(excess) - epsilon * valid).sum(dim=2).flatten())
-        if scale is None or d_z is None:
+        # A block on the diagonal holds both orders of each pair already; any other is read in both directions.
+        sides = [(s, anchors)] if anchors is members else [(s, anchors), (s.mT, members)]
+        forces = []
+        for similarities, rows in sides:
+            excess = similarities - thresholds[rows][..., None]
+            if valid is not None:
+                excess.masked_fill_(~valid, torch.inf)
+            losses.index_add_(0, rows.flatten(), -logsigmoid(excess).sum(dim=2).flatten())
+            if scale is None:
+                continue
+            pull = torch.sigmoid(excess.neg_())
+            pulls.index_add_(0, rows.flatten(), pull.sum(dim=2).flatten())
+            forces.append(pull.mul_(-scale[rows][..., None]))
+        if d_z is None:
             continue
-        pull = torch.sigmoid(excess.neg_())
-        pulls.index_add_(0, anchors.flatten(), pull.sum(dim=2).flatten())
-        pull.mul_(-scale[anchors][..., None])
-        if square:
-            pull = pull + pull.mT
-        else:
-            d_z.index_add_(0, members.flatten(), torch.bmm(pull.mT, z_anchors).flatten(0, 1))
-        d_z.index_add_(0, anchors.flatten(), torch.bmm(pull, z_members).flatten(0, 1))
+        force = forces[0] + forces[-1].mT
+        d_z.index_add_(0, anchors.flatten(), torch.bmm(force, z_members).flatten(0, 1))
+        if anchors is not members:
+            d_z.index_add_(0, members.flatten(), torch.bmm(force.mT, z_anchors).flatten(0, 1))
     return losses, pulls
 
 
-def _class_blocks(ids: Tensor, area: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield (anchors (c, a), members (c, m), valid (c, a, m)) that cover each ordered pair of one class once.
+def _class_blocks(ids: Tensor, side: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    """Yield blocks of rows (anchors (c, a), members (c, b), valid (c, a, b)) that hold every pair within a class once.
 
-    Classes of similar size share a batch, padded to the largest of them; a batch holds at most `area` pairs. A class
-    with more pairs than that comes alone, some of its anchors at a time. `valid` is false for padding and for an
-    anchor with itself. `ids` are sorted.
+    Small classes of similar size share a batch, padded to the largest of them, of at most side^2 pairs; there both
+    blocks are one object, and `valid` is false for padding and for a row with itself. A class larger than `side` is cut
+    into tiles of its upper triangle; off the diagonal `valid` is None: all are pairs. `ids` are sorted.
     """
     members_of = torch.bincount(ids)
     sizes, by_size = members_of.sort(descending=True)
     starts = members_of.cumsum(0)[by_size] - sizes
-    n_classes = int((sizes > 1).sum())
-    first = 0
+    n_large, n_classes = int((sizes > side).sum()), int((sizes > 1).sum())
+    for start, size in zip(starts[:n_large].tolist(), sizes[:n_large].tolist(), strict=True):
+        pieces = torch.arange(start, start + size).view(1, -1).chunk(math.ceil(size / side), dim=1)
+        for i, rows in enumerate(pieces):
+            yield rows, rows, ~torch.eye(rows.shape[1], dtype=torch.bool)[None]
+            yield from ((rows, columns, None) for columns in pieces[i + 1 :])
+    first = n_large
     while first < n_classes:
         largest = int(sizes[first])
         together = n_classes - first
-        if together * largest * largest > area:
+        if together * largest * largest > side * side:
             together = int((sizes[first:n_classes] > largest // 2).sum())
-        together = min(together, max(1, area // (largest * largest)))
-        batch = slice(first, first + together)
+        batch = slice(first, first + min(together, side * side // (largest * largest)))
         offsets = torch.arange(largest)
         present = offsets < sizes[batch, None]
         members = torch.where(present, starts[batch, None] + offsets, starts[batch, None])
-        step = max(1, area // largest) if together == 1 else largest
-        for low in range(0, largest, step):
-            anchors = members[:, low : low + step]
-            valid = present[:, low : low + step, None] & present[:, None]
-            yield anchors, members, valid & (offsets[low : low + step, None] != offsets)
-        first += together
+        valid = present[:, :, None] & present[:, None] & (offsets[:, None] != offsets)
+        yield members, members, valid
+        first = batch.stop

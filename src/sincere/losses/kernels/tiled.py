@@ -89,15 +89,12 @@ def _differentiate(
     """Return the losses and, with weights, the gradients of weights . losses for embeddings, keys, temperature."""
     with torch.autocast(embeddings.device.type, enabled=False):
         z, lengths = unit_rows(embeddings) if normalize else (embeddings, None)
-        if keys is None:
-            k, key_lengths = z, lengths
-        else:
-            k, key_lengths = unit_rows(keys) if normalize else (keys, None)
+        k, key_lengths = (keys, None) if keys is None or not normalize else unit_rows(keys)
         walk = _walk(z, k, temperature, contrast, weights, key_gradient)
         if walk.anchors is None or walk.similarity is None:
             return walk.losses, None, None, None
         d_embeddings = _back_to_input(walk.anchors, z, lengths, temperature)
-        d_keys = None if walk.keys is None else _back_to_input(walk.keys, k, key_lengths, temperature)
+        d_keys = None if k is None or walk.keys is None else _back_to_input(walk.keys, k, key_lengths, temperature)
         return walk.losses, d_embeddings, d_keys, -walk.similarity / temperature
 
 
@@ -109,20 +106,15 @@ def _back_to_input(d_s: Rows, z: Rows, lengths: Tensor | None, temperature: Tens
 
 def _walk(
     z: Rows,
-    keys: KeyRows,
+    keys: KeyRows | None,
     temperature: Tensor,
     contrast: Contrast,
     weights: PerAnchor | None,
     key_gradient: bool,
 ) -> Walk:
-    inverse_temperature = temperature.to(z.dtype).reciprocal()
-    if not contrast.symmetric:
-        return walk_row_blocks(z, keys, inverse_temperature, contrast, weights, key_gradient=key_gradient)
-    if z.device.type == "cpu":
-        bound = torch.linalg.vecdot(z, z).max() * inverse_temperature
+    inverse_temperature = temperature.reciprocal()
+    if keys is None and z.device.type == "cpu":
+        bound = torch.linalg.vector_norm(z, dim=1).max().square() * inverse_temperature
         if bound <= similarity_limit(z.dtype):
             return walk_symmetric_tiles(z, float(inverse_temperature), contrast, weights)
-    walk = walk_row_blocks(z, z, inverse_temperature, contrast, weights)
-    if walk.anchors is None or walk.keys is None:
-        return walk
-    return Walk(walk.losses, walk.anchors.add_(walk.keys), None, walk.similarity)
+    return walk_row_blocks(z, keys, inverse_temperature, contrast, weights, key_gradient=key_gradient)

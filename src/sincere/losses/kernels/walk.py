@@ -15,8 +15,8 @@ class Walk:
 
     Attributes:
         losses: Loss of each anchor, 0 where it has no partner.
-        anchors: d(weights . losses)/d anchors, times the temperature. In a symmetric walk also their part as keys.
-        keys: The same for the keys; None in a symmetric walk.
+        anchors: d(weights . losses)/d anchors, times the temperature. Where the anchors are the keys, both parts.
+        keys: The same for separate keys.
         similarity: sum_ij dLoss/ds_ij s_ij, from which the temperature's gradient follows.
     """
 

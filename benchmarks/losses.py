@@ -1,0 +1,70 @@
+"""`python -m benchmarks.losses`: time and memory of one loss step, ours against others, in one run.
+
+Writes results/losses.json; `python -m benchmarks.tables` turns it into docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from typing import Any
+
+import psutil
+
+from benchmarks.cases import LOSS_CASES, Step, make_batch
+from benchmarks.measure import ratio, summary, time_in_turns, write
+from benchmarks.memory import peak_extra_bytes
+
+SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
+D, N_CLASSES = 128, 100
+# Matrices of n x n floats that a case holds at its peak, as measured at n = 8,192: to leave out what will not fit.
+MATRICES = {"dense": 8, "supcon-dense": 6, "pytorch-metric-learning": 12, "three-gemms": 2}
+
+
+def fits(name: str, n: int) -> bool:
+    """Tell whether a case's matrices fit into the memory now free, with a quarter to spare."""
+    available: int = psutil.virtual_memory().available
+    return MATRICES.get(name, 0) * n * n * 4 < 0.75 * available
+
+
+def measure(n: int, seconds: float) -> dict[str, Any]:
+    """Measure every case that fits at batch size n."""
+    batch = make_batch(n, D, N_CLASSES)
+    cases: dict[str, Step] = {name: case for name, case in LOSS_CASES.items() if fits(name, n)}
+    slow = n > 4096
+    times_ms = time_in_turns(
+        {name: partial(case, batch) for name, case in cases.items()},
+        seconds=seconds,
+        warm_up=1 if slow else 5,
+        least=3 if slow else 20,
+    )
+    memory = {name: peak_extra_bytes(n, kernel=name, d=D, n_classes=N_CLASSES) for name in cases} if n >= 512 else {}
+    return {
+        "n": n,
+        "cases": {name: {**summary(t), "peak_extra_bytes": memory.get(name)} for name, t in times_ms.items()},
+        "left_out": sorted(LOSS_CASES.keys() - cases.keys()),
+        "tiled_times_faster_than": {
+            name: ratio(times_ms["tiled"], t) for name, t in times_ms.items() if name != "tiled"
+        },
+        "supcon_tiled_times_faster_than": {
+            name: ratio(times_ms["supcon-tiled"], t) for name, t in times_ms.items() if name != "supcon-tiled"
+        },
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="batch sizes n")
+    parser.add_argument("--seconds", type=float, default=20.0, help="time to spend per size, at least")
+    options = parser.parse_args()
+    sizes = []
+    for n in options.sizes:
+        sizes.append(measure(n, options.seconds))
+        faster = {name: round(x, 2) for name, x in sizes[-1]["tiled_times_faster_than"].items()}
+        print(f"n = {n}: {sizes[-1]['cases']['tiled']['median_ms']:.2f} ms; times faster than {faster}", flush=True)
+    path = write("losses", {"d": D, "n_classes": N_CLASSES, "sizes": sizes})
+    print(f"wrote {path.name}")
+
+
+if __name__ == "__main__":
+    main()

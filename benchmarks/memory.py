@@ -1,0 +1,59 @@
+"""Peak memory of one loss step beyond what is there before it, measured in a fresh process.
+
+`python -m benchmarks.memory --n 8192 --kernel tiled` prints the bytes. A fresh process, because the high-water mark of
+resident memory never falls, and because an allocator that has served a larger case keeps its pages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.cases import LOSS_CASES, make_batch
+
+
+def peak_extra_bytes(
+    n: int, *, kernel: str, n_classes: int = 100, temperature: float = 0.1, reduction: str = "mean", d: int = 128
+) -> int:
+    """Measure value + gradient of SINCERE (or another case of `LOSS_CASES`) in a process of its own."""
+    options = {
+        "n": n,
+        "kernel": kernel,
+        "n-classes": n_classes,
+        "temperature": temperature,
+        "reduction": reduction,
+        "d": d,
+    }
+    arguments = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    root = Path(__file__).parents[1]
+    command = [sys.executable, "-m", "benchmarks.memory", *arguments]
+    return int(subprocess.run(command, check=True, cwd=root, stdout=subprocess.PIPE, text=True).stdout)
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--n", type=int, required=True)
+    parser.add_argument("--kernel", choices=LOSS_CASES, required=True)
+    parser.add_argument("--n-classes", type=int, default=100)
+    parser.add_argument("--temperature", type=float, default=0.1)
+    parser.add_argument("--reduction", default="mean")
+    parser.add_argument("--d", type=int, default=128)
+    options = parser.parse_args()
+    case = LOSS_CASES[options.kernel]
+    settings = {"temperature": options.temperature, "reduction": options.reduction}
+    case(make_batch(256, options.d, 10), **settings)  # libraries load and threads start here
+    batch = make_batch(options.n, options.d, options.n_classes)
+    before = _peak_bytes()
+    case(batch, **settings)
+    print(_peak_bytes() - before)
+
+
+if __name__ == "__main__":
+    main()

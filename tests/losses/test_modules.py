@@ -1,0 +1,68 @@
+"""The modules hold hyper-parameters and hand them to the functions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sincere import (
+    EpsSupInfoNCELoss,
+    InfoNCELoss,
+    SINCERELoss,
+    SupConLoss,
+    eps_supinfonce_loss,
+    info_nce_loss,
+    registry,
+    sincere_loss,
+    supcon_loss,
+)
+from sincere.errors import InputValueError
+from sincere.losses import LOSSES
+
+X, Y = torch.randn(8, 2, 4), torch.tensor([0, 1, 0, 1, 2, 2, 0, -1])
+OPTIONS = {"temperature": 0.3, "normalize": False, "reduction": "none", "kernel": "dense"}
+
+
+@pytest.mark.parametrize(
+    ("module", "function"),
+    [(SINCERELoss, sincere_loss), (SupConLoss, supcon_loss), (EpsSupInfoNCELoss, eps_supinfonce_loss)],
+)
+def test_supervised_modules_pass_everything_on(module: type, function: object) -> None:
+    assert torch.equal(module()(X, Y), function(X, Y))
+    assert torch.equal(module(**OPTIONS)(X, Y), function(X, Y, **OPTIONS))
+    keyed = {"keys": X.flip(0), "key_labels": Y.flip(0), "anchor_index": torch.arange(16).view(8, 2)}
+    assert torch.equal(module(**OPTIONS)(X, Y, **keyed), function(X, Y, **keyed, **OPTIONS))
+
+
+def test_epsilon_is_passed_on() -> None:
+    assert torch.equal(EpsSupInfoNCELoss(epsilon=0.7)(X, Y), eps_supinfonce_loss(X, Y, epsilon=0.7))
+    assert not torch.equal(EpsSupInfoNCELoss(epsilon=0.7)(X, Y), EpsSupInfoNCELoss()(X, Y))
+
+
+def test_infonce_module() -> None:
+    assert torch.equal(InfoNCELoss(**OPTIONS)(X), info_nce_loss(X, **OPTIONS))
+
+
+def test_infonce_with_a_queue() -> None:
+    """MoCo's loss: one positive key per image, the rest of the keys is noise."""
+    queries, keys, queue = torch.randn(3, 4), torch.randn(3, 4), torch.randn(5, 4)
+    labels = torch.cat([torch.arange(3), torch.full((5,), -1)])
+    value = info_nce_loss(queries, keys=torch.cat([keys, queue]), key_labels=labels, temperature=0.2)
+    q, k, noise = (torch.nn.functional.normalize(x, dim=1) for x in (queries, keys, queue))
+    # Unlike MoCo, the other images' keys are noise too.
+    logits = torch.cat([q @ k.T, q @ noise.T], dim=1) / 0.2
+    torch.testing.assert_close(value, torch.nn.functional.cross_entropy(logits, torch.arange(3)))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_registry_loads_every_loss(name: str) -> None:
+    criterion = registry.load(LOSSES, name, caller="train", argument="loss")()
+    assert "temperature=0.1" in repr(criterion)
+    assert not list(criterion.parameters())
+
+
+def test_registry_suggests() -> None:
+    with pytest.raises(InputValueError) as caught:
+        registry.load(LOSSES, "sincer", caller="train", argument="loss")
+    expected = "train: loss must be one of 'sincere', 'supcon', 'eps-supinfonce', 'infonce'; got 'sincer'."
+    assert str(caught.value) == f"{expected} Did you mean 'sincere'?"
