@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.cases import LOSS_CASES, Step, make_batch
+from benchmarks.cases import LOSS_CASES, Step, buffers, make_batch
 from benchmarks.measure import ratio, summary, time_in_turns, write
 from benchmarks.memory import peak_extra_bytes
 
@@ -38,6 +38,7 @@ def measure(n: int, seconds: float) -> dict[str, Any]:
         warm_up=1 if slow else 5,
         least=3 if slow else 20,
     )
+    buffers.cache_clear()
     memory = {name: peak_extra_bytes(n, kernel=name, d=D, n_classes=N_CLASSES) for name in cases} if n >= 512 else {}
     return {
         "n": n,

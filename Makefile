@@ -1,0 +1,33 @@
+# Two commands for newcomers: `make test` checks everything, `make bench` measures it. Both set up .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: test bench docs format clean
+
+# Installed anew only when the dependencies change.
+$(VENV)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+test: $(VENV)/.ready  ## lint, types, layers, tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest --numprocesses auto
+
+bench: $(VENV)/.ready  ## measure, write benchmarks/results/*.json and the tables in docs/
+	$(BIN)/python -m benchmarks.losses
+	$(BIN)/python -m benchmarks.tables
+
+docs: $(VENV)/.ready  ## rewrite the generated tables from the stored results
+	$(BIN)/python -m benchmarks.tables
+
+format: $(VENV)/.ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
