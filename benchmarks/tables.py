@@ -48,8 +48,7 @@ def losses(results: dict[str, Any]) -> str:
     for size in results["sizes"]:
         if size["n"] < 512:
             continue
-        cases, faster = size["cases"], size["tiled_times_faster_than"]
-        supcon = size["supcon_tiled_times_faster_than"]
+        cases, faster, supcon = size["cases"], size["times_faster"]["tiled"], size["times_faster"]["supcon-tiled"]
         tiled = cases["tiled"]
         extra = [cases.get(name, {}).get("peak_extra_bytes") for name in ("tiled", "dense", "pytorch-metric-learning")]
         rows.append(
@@ -76,7 +75,7 @@ def losses_short(results: dict[str, Any]) -> str:
     for size in results["sizes"]:
         if size["n"] not in (512, 1024, 8192, 32768):
             continue
-        cases, faster = size["cases"], size["tiled_times_faster_than"]
+        cases, faster = size["cases"], size["times_faster"]["tiled"]
         rows.append(
             [
                 f"{size['n']:,}",

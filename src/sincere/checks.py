@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from difflib import get_close_matches
-from numbers import Real
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from sincere.errors import InputTypeError, InputValueError
@@ -46,6 +46,16 @@ def number(
     if not math.isfinite(result) or (above is not None and result <= above) or (least is not None and result < least):
         raise InputValueError(wording(caller, requirement, value))
     return result
+
+
+def count(caller: str, argument: str, value: object, *, least: int) -> int:
+    """Return `value` if it is an integer of at least `least`."""
+    requirement = f"{argument} must be an integer of at least {least}"
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise InputTypeError(wording(caller, requirement, type(value).__name__))
+    if value < least:
+        raise InputValueError(wording(caller, requirement, value))
+    return int(value)
 
 
 def tensor(caller: str, argument: str, value: object) -> Tensor:

@@ -7,8 +7,9 @@ import torch
 from torch.nn.functional import normalize
 
 from sincere.losses.contrast import SINCERE, SUPCON, Contrast, Formula, contrast_batch, contrast_with_keys
+from sincere.losses.kernels.class_blocks import class_blocks
 from sincere.losses.kernels.row_blocks import walk_row_blocks
-from sincere.losses.kernels.symmetric_tiles import _class_blocks, similarity_limit, walk_symmetric_tiles
+from sincere.losses.kernels.symmetric_tiles import similarity_limit, walk_symmetric_tiles
 
 FORMULAS = {"sincere": SINCERE, "supcon": SUPCON, "eps": Formula(epsilon=0.5)}
 formulas = pytest.mark.parametrize("formula", FORMULAS.values(), ids=FORMULAS.keys())
@@ -37,6 +38,7 @@ def test_symmetric_walk_is_tile_size_agnostic(formula: Formula, labelling: str, 
     tiled = walk_symmetric_tiles(z, 10.0, contrast, weights, side=side)
     rows = walk_row_blocks(z, None, torch.tensor(10.0, dtype=z.dtype), contrast, weights)
     torch.testing.assert_close(tiled.losses, rows.losses)
+    torch.testing.assert_close(tiled.log_denominators, rows.log_denominators)
     torch.testing.assert_close(tiled.anchors, rows.anchors)
     torch.testing.assert_close(tiled.similarity, rows.similarity)
 
@@ -74,7 +76,7 @@ def test_class_blocks_hold_each_pair_of_a_class_once(labelling: str, side: int) 
     ids = LABELLINGS[labelling](57).sort().values
     ids = ids.unique(return_inverse=True)[1]
     seen = torch.zeros(57, 57, dtype=torch.int64)
-    for anchors, members, valid in _class_blocks(ids, side):
+    for anchors, members, valid in class_blocks(ids, side):
         rows, columns = torch.broadcast_tensors(anchors[:, :, None], members[:, None])
         assert rows.numel() <= side * side
         valid = torch.ones_like(rows, dtype=torch.bool) if valid is None else valid

@@ -39,7 +39,7 @@ def walk_row_blocks(
     order = _Sorted(contrast, sort=sorts_by_class(z.device))
     z = order.anchors(z)
     k = z if keys is None else order.keys(keys)
-    losses = torch.empty_like(contrast.partner_counts)
+    losses, log_denominators = torch.empty_like(contrast.partner_counts), torch.empty_like(contrast.partner_counts)
     d_z = None if weights is None else torch.empty_like(z)
     d_k = None if weights is None or not (keys is None or key_gradient) else torch.zeros_like(k)
     step = rows_per_block or block_rows(len(z), len(k), z.element_size(), z.device)
@@ -48,7 +48,7 @@ def walk_row_blocks(
         block = slice(start, min(start + step, len(z)))
         s = torch.mm(z[block] * inverse_temperature, k.T, out=similarities[: block.stop - block.start])
         statistics = _Block(s, order, block)
-        losses[block] = statistics.losses
+        losses[block], log_denominators[block] = statistics.losses, statistics.log_denominator[:, 0]
         if weights is None or d_z is None:
             continue
         pull = statistics.to_gradient(weights[order.rows[block]])  # (rows, 1)
@@ -57,14 +57,15 @@ def walk_row_blocks(
         if d_k is not None:
             d_k.addmm_(s.T, z[block] * pull)
         del statistics  # before the next one is made
-    losses = order.anchors_back(losses)
+    losses, log_denominators = order.anchors_back(losses), order.anchors_back(log_denominators)
     if d_z is None:
-        return Walk(losses)
+        return Walk(losses, log_denominators)
     del similarities
     similarity = torch.dot(d_z.flatten(), z.flatten()) * inverse_temperature
     if keys is None and d_k is not None:
         d_z, d_k = d_z.add_(d_k), None
-    return Walk(losses, order.anchors_back(d_z), None if d_k is None else order.keys_back(d_k), similarity)
+    d_k = None if d_k is None else order.keys_back(d_k)
+    return Walk(losses, log_denominators, order.anchors_back(d_z), d_k, similarity)
 
 
 def sorts_by_class(device: torch.device) -> bool:
@@ -137,7 +138,7 @@ class _Block:
         largest.masked_fill_(largest == -torch.inf, 0.0)  # nothing in the denominator
         s.sub_(largest).exp_()
         self.total = s.sum(dim=1, keepdim=True)
-        log_denominator = largest + self.total.log()  # (rows, 1)
+        self.log_denominator = log_denominator = largest + self.total.log()  # (rows, 1)
 
         if formula.partners_in_denominator:
             self.pulls = partners.to(s.dtype)

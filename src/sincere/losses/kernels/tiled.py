@@ -90,12 +90,12 @@ def _differentiate(
     with torch.autocast(embeddings.device.type, enabled=False):
         z, lengths = unit_rows(embeddings) if normalize else (embeddings, None)
         k, key_lengths = (keys, None) if keys is None or not normalize else unit_rows(keys)
-        walk = _walk(z, k, temperature, contrast, weights, key_gradient)
-        if walk.anchors is None or walk.similarity is None:
-            return walk.losses, None, None, None
-        d_embeddings = _back_to_input(walk.anchors, z, lengths, temperature)
-        d_keys = None if k is None or walk.keys is None else _back_to_input(walk.keys, k, key_lengths, temperature)
-        return walk.losses, d_embeddings, d_keys, -walk.similarity / temperature
+        result = walk(z, k, temperature, contrast, weights, key_gradient=key_gradient)
+        if result.anchors is None or result.similarity is None:
+            return result.losses, None, None, None
+        d_embeddings = _back_to_input(result.anchors, z, lengths, temperature)
+        d_keys = None if k is None or result.keys is None else _back_to_input(result.keys, k, key_lengths, temperature)
+        return result.losses, d_embeddings, d_keys, -result.similarity / temperature
 
 
 def _back_to_input(d_s: Rows, z: Rows, lengths: Tensor | None, temperature: Tensor) -> Rows:
@@ -104,14 +104,16 @@ def _back_to_input(d_s: Rows, z: Rows, lengths: Tensor | None, temperature: Tens
     return d_z if lengths is None else unit_rows_backward(d_z, z, lengths)
 
 
-def _walk(
+def walk(
     z: Rows,
     keys: KeyRows | None,
     temperature: Tensor,
     contrast: Contrast,
     weights: PerAnchor | None,
-    key_gradient: bool,
+    *,
+    key_gradient: bool = False,
 ) -> Walk:
+    """Walk over all pairs of unit (or given) rows in the way that suits the problem and the device."""
     inverse_temperature = temperature.reciprocal()
     if keys is None and z.device.type == "cpu":
         bound = torch.linalg.vector_norm(z, dim=1).max().square() * inverse_temperature

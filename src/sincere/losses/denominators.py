@@ -1,0 +1,52 @@
+"""The denominators of a batch and its same-class pairs, for instruments that look inside a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sincere.losses.contrast import Formula
+from sincere.losses.inputs import check_inputs
+from sincere.losses.kernels.blocks import tile_side
+from sincere.losses.kernels.class_blocks import class_blocks
+from sincere.losses.kernels.tiled import walk
+from sincere.losses.kernels.unit import unit_rows
+from sincere.shapes import AnchorIds, PerAnchor, Rows, Scalar
+
+
+@dataclass(frozen=True, eq=False)
+class Denominators:
+    """A batch as a loss sees it.
+
+    Attributes:
+        z: The rows that are compared, of unit length if asked.
+        ids: Class of each row, numbered from 0; an unlabelled row is a class of its own.
+        log_denominators: L_i, log-sum-exp over the noise of row i; for SupCon D_i, over all other rows.
+        inverse_temperature: 1 / tau.
+    """
+
+    z: Rows
+    ids: AnchorIds
+    log_denominators: PerAnchor
+    inverse_temperature: Scalar
+
+    def class_blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """Yield the rows of each class in pairs of blocks; see `kernels.class_blocks`."""
+        ids, order = self.ids.sort(stable=True)
+        for rows, columns, valid in class_blocks(ids, tile_side(len(ids), self.z.element_size())):
+            anchors = order[rows]
+            yield anchors, anchors if rows is columns else order[columns], valid
+
+
+@torch.no_grad()
+def log_denominators(
+    caller: str, formula: Formula, embeddings: Tensor, labels: Tensor, *, temperature: float, normalize: bool
+) -> Denominators:
+    """Check a batch and compute its denominators, with nothing n x n stored."""
+    inputs = check_inputs(caller, formula, embeddings, labels, temperature, None, None, None)
+    z = unit_rows(inputs.rows)[0] if normalize else inputs.rows
+    result = walk(z, None, inputs.temperature, inputs.contrast, None)
+    return Denominators(z, inputs.contrast.ids, result.log_denominators, inputs.temperature.reciprocal())

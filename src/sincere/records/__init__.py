@@ -1,0 +1,1 @@
+"""What passes between stages and lands on disk. No torch."""

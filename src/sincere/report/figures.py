@@ -1,0 +1,78 @@
+"""Figures: rows of results in, an Altair chart out, fit for a page and for a paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+
+Row = dict[str, Any]
+FORMATS = ("png", "svg", "pdf")
+# Okabe and Ito's palette: told apart with any colour vision and in grey.
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#555555"
+AXIS_TITLES = {
+    "n_noise": "noise items |N|",
+    "dimension": "dimension",
+    "separation": "separation per dimension",
+}
+
+
+def bounds_figure(rows: Sequence[Row]) -> alt.HConcatChart:
+    """Loss, both bounds and the divergence as |N|, dimension and separation vary, one panel each.
+
+    Args:
+        rows: As `theory.sweeps.gaussian_sweep` returns them.
+    """
+    quantities = ["loss", "bound (tighter)", "bound (paper)", "symmetrised KL"]
+    colour = alt.Color("quantity:N", sort=quantities, title=None).scale(
+        domain=quantities, range=[BLUE, GREEN, ORANGE, GREY]
+    )
+    dash = alt.StrokeDash("quantity:N", sort=quantities, title=None).scale(
+        domain=quantities, range=[[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]
+    )
+    panels = []
+    for varied, title in AXIS_TITLES.items():
+        panel_rows = [row for row in rows if row["varied"] == varied]
+        scale = alt.Scale() if varied == "separation" else alt.Scale(type="log", base=2)
+        panels.append(
+            alt.Chart(alt.Data(values=panel_rows), title=f"varying {title}")
+            .mark_line(point=alt.OverlayMarkDef(size=18))
+            .encode(
+                x=alt.X("value:Q", title=title, scale=scale),
+                y=alt.Y("nats:Q", title="nats", scale=alt.Scale(domain=[0, 7], clamp=True)),
+                color=colour,
+                strokeDash=dash,
+                tooltip=["quantity:N", "value:Q", "nats:Q", "standard_error:Q"],
+            )
+            .properties(width=230, height=230)
+        )
+    return alt.hconcat(*panels)
+
+
+def coefficient_range_figure(rows: Sequence[Row]) -> alt.LayerChart:
+    """The range of the gradient's scalar on a partner against |P|: above 0 members of one class repel.
+
+    Args:
+        rows: As `theory.sweeps.coefficient_ranges` returns them.
+    """
+    base = alt.Chart(alt.Data(values=list(rows))).encode(
+        x=alt.X("n_partners:Q", title="partners |P|", scale=alt.Scale(type="log", base=2)),
+        color=alt.Color("loss:N", title=None).scale(domain=["SINCERE", "SupCon"], range=[BLUE, ORANGE]),
+    )
+    band = base.mark_area(opacity=0.35).encode(
+        y=alt.Y("low:Q", title="scalar on a partner, per anchor"), y2="high:Q", tooltip=["loss:N", "low:Q", "high:Q"]
+    )
+    edge = base.mark_line().encode(y="high:Q")
+    zero = alt.Chart(alt.Data(values=[{"zero": 0}])).mark_rule(strokeDash=[4, 3], color=GREY).encode(y="zero:Q")
+    return (band + edge + zero).properties(width=360, height=240)
+
+
+def save_figure(chart: alt.TopLevelMixin, folder: Path, name: str, *, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write a chart as PNG, SVG and PDF, without a browser, and return the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.{suffix}" for suffix in formats]
+    for path in paths:
+        chart.save(str(path), **({"scale_factor": 2.0} if path.suffix == ".png" else {}))
+    return paths

@@ -1,0 +1,150 @@
+"""What the losses do to each pair: gradient coefficients, and the meter for repulsion within a class.
+
+Per-anchor scale throughout: the derivative of the loss of anchor i, which is already averaged over its partners, with
+respect to the similarity s_ij = z_i . z_j / temperature. Negative attracts, positive repels. The paper's range [-1, 0]
+for SINCERE is on the scale of one pair loss: times |P_i|.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sincere import checks
+from sincere.errors import InputValueError
+from sincere.losses.contrast import SINCERE, SUPCON, Formula
+from sincere.losses.denominators import Denominators, log_denominators
+
+LossName = Literal["sincere", "supcon"]
+FORMULAS: dict[str, Formula] = {"sincere": SINCERE, "supcon": SUPCON}
+
+
+def gradient_coefficients(
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    loss: LossName = "sincere",
+    temperature: float = 0.1,
+    normalize: bool = True,
+) -> Tensor:
+    """Return the matrix of d loss_i / d s_ij: for each anchor (row) its pull on partners and its push on noise.
+
+    SINCERE: -sigma_ip / |P_i| for a partner, (sum_p sigma_ip / |P_i|) e^{s_in - L_i} for noise.
+    SupCon: e^{s_ip - D_i} - 1 / |P_i| for a partner, e^{s_in - D_i} for noise.
+    Rows of anchors without a partner are 0. Memory O(n^2): to look at a batch.
+
+    Example:
+        >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+        >>> gradient_coefficients(z, torch.tensor([0, 0, 0, 1]), loss="supcon", temperature=1.0)[0]
+        tensor([ 0.0000, -0.0777, -0.0777,  0.1554])
+    """
+    caller = "gradient_coefficients"
+    formula = FORMULAS[checks.choice(caller, "loss", loss, FORMULAS)]
+    at = log_denominators(caller, formula, embeddings, labels, temperature=temperature, normalize=normalize)
+    s = at.z @ at.z.T * at.inverse_temperature
+    same = at.ids[:, None] == at.ids
+    partners = same & ~torch.eye(len(s), dtype=torch.bool, device=s.device)
+    counts = partners.sum(dim=1, keepdim=True).clamp_min(1)
+    pulls = torch.where(partners, partner_coefficients(s, at.log_denominators[:, None], counts, formula), 0.0)
+    if formula.partners_in_denominator:
+        pushes = torch.exp(s - at.log_denominators[:, None])
+    else:
+        pushes = -pulls.sum(dim=1, keepdim=True) * torch.exp(s - at.log_denominators[:, None])
+    coefficients = torch.where(same, pulls, pushes)
+    return coefficients * partners.any(dim=1, keepdim=True)
+
+
+def partner_coefficients(s: Tensor, log_denominators: Tensor, counts: Tensor, formula: Formula) -> Tensor:
+    """Return d loss_i / d s_ip for similarities `s` to partners; see `gradient_coefficients`."""
+    if formula.partners_in_denominator:
+        return torch.exp(s - log_denominators) - 1 / counts
+    return -torch.sigmoid(log_denominators - s + formula.epsilon) / counts
+
+
+@dataclass(frozen=True)
+class Repulsion:
+    """How much of a set of same-class pairs a loss pushes apart.
+
+    Attributes:
+        share: Unordered same-class pairs whose two ordered coefficients sum to more than 0, as a fraction.
+        strength: Mean of that sum over those pairs; 0 if there are none.
+        n_pairs: Unordered same-class pairs.
+    """
+
+    share: float
+    strength: float
+    n_pairs: int
+
+
+@dataclass(frozen=True)
+class RepulsionMeter:
+    """Repulsion over all classes and in each class that has a pair, by label."""
+
+    overall: Repulsion
+    by_class: dict[int, Repulsion]
+
+
+@torch.no_grad()
+def repulsion_meter(
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    loss: LossName = "supcon",
+    temperature: float = 0.1,
+    normalize: bool = True,
+) -> RepulsionMeter:
+    """Return the share of same-class pairs that a loss would push apart, and how strongly.
+
+    The force on a pair {i, j} is the sum of both ordered coefficients. Under SINCERE none is ever positive: its meter
+    reads exactly 0. Walks over the pairs of each class in blocks; memory O(n d). Unlabelled items (-1) are noise.
+
+    Example:
+        >>> z, labels = torch.eye(64), torch.arange(64) % 2
+        >>> repulsion_meter(z, labels, temperature=1.0).overall.share  # all equally far: every pair attracts
+        0.0
+    """
+    caller = "repulsion_meter"
+    formula = FORMULAS[checks.choice(caller, "loss", loss, FORMULAS)]
+    checks.float_rows(caller, "embeddings", embeddings)
+    if embeddings.ndim != 2:
+        raise InputValueError(checks.wording(caller, "embeddings must have shape (n, d)", checks.shape(embeddings)))
+    checks.tensor(caller, "labels", labels)
+    # A batch is small, and positions of classes are needed on the processor.
+    rows, classes = embeddings.detach().cpu(), labels.cpu()
+    at = log_denominators(caller, formula, rows, classes, temperature=temperature, normalize=normalize)
+    sizes = torch.bincount(at.ids)
+    pairs = sizes * (sizes - 1) // 2
+    repelled, force = _repelled(at, sizes, formula)
+    names = torch.empty_like(sizes).scatter_(0, at.ids, classes.long())
+    by_class = {
+        label: _summary(r, f, p)
+        for label, r, f, p in zip(names.tolist(), repelled.tolist(), force.tolist(), pairs.tolist(), strict=True)
+        if p > 0
+    }
+    overall = _summary(int(repelled.sum()), float(force.sum()), int(pairs.sum()))
+    return RepulsionMeter(overall, by_class)
+
+
+def _repelled(at: Denominators, sizes: Tensor, formula: Formula) -> tuple[Tensor, Tensor]:
+    """Return, for each class, the number of repelled pairs and the sum of their forces."""
+    repelled, force = torch.zeros_like(sizes), torch.zeros(len(sizes), dtype=at.z.dtype)
+    for rows, columns, valid in at.class_blocks():
+        s = at.z[rows] @ at.z[columns].mT * at.inverse_temperature
+        classes = at.ids[rows[:, 0]]
+        counts = (sizes[classes] - 1)[:, None, None]
+        one_way = partner_coefficients(s, at.log_denominators[rows][..., None], counts, formula)
+        other_way = partner_coefficients(s, at.log_denominators[columns][:, None], counts, formula)
+        both = one_way + other_way
+        positive = both > 0 if valid is None else (both > 0) & valid
+        # Where rows and columns are one block, each pair stands there twice.
+        times = 2 if rows is columns else 1
+        repelled.index_add_(0, classes, positive.sum(dim=(1, 2)) // times)
+        force.index_add_(0, classes, (both * positive).sum(dim=(1, 2)) / times)
+    return repelled, force
+
+
+def _summary(repelled: int, force: float, n_pairs: int) -> Repulsion:
+    return Repulsion(repelled / max(1, n_pairs), force / max(1, repelled), n_pairs)

@@ -1,0 +1,24 @@
+"""The figures of docs/theory.md: `python -m sincere.workflows.theory FOLDER`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from sincere.report.figures import FORMATS, bounds_figure, coefficient_range_figure, save_figure
+from sincere.theory.sweeps import coefficient_ranges, gaussian_sweep
+
+
+def write_theory_figures(folder: Path, *, n_draws: int = 4000, formats: tuple[str, ...] = FORMATS) -> list[Path]:
+    """Compute the sweeps, draw them and return the files written."""
+    bounds = bounds_figure(gaussian_sweep(n_draws=n_draws))
+    ranges = coefficient_range_figure(coefficient_ranges())
+    return [
+        *save_figure(bounds, folder, "theory-bounds", formats=formats),
+        *save_figure(ranges, folder, "theory-coefficients", formats=formats),
+    ]
+
+
+if __name__ == "__main__":
+    for path in write_theory_figures(Path(sys.argv[1]), formats=("svg",)):
+        print(path)
