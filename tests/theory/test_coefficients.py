@@ -56,7 +56,7 @@ def test_ranges(temperature: float) -> None:
     for _ in range(20):
         x, labels = batch()
         partners = (labels[:, None] == labels) & ~torch.eye(24, dtype=torch.bool)
-        counts = partners.sum(dim=1, keepdim=True)
+        counts = partners.sum(dim=1, keepdim=True).double()
         sincere = (gradient_coefficients(x, labels, loss="sincere", temperature=temperature) * counts)[partners]
         assert (sincere >= -1).all()
         assert (sincere <= 0).all()
@@ -117,7 +117,7 @@ def test_two_classes_of_512() -> None:
     """Random embeddings: SupCon repels many pairs within a class, SINCERE exactly none."""
     z, labels = torch.randn(1024, 128), torch.arange(1024) % 2
     supcon, sincere = (repulsion_meter(z, labels, loss=loss).overall for loss in ("supcon", "sincere"))
-    assert 0.2 < supcon.share < 0.8
+    assert 0.05 < supcon.share < 0.3
     assert supcon.strength > 0
     assert supcon.n_pairs == sincere.n_pairs == 2 * 512 * 511 // 2
     assert sincere.share == sincere.strength == 0
@@ -125,8 +125,10 @@ def test_two_classes_of_512() -> None:
 
 def test_repulsion_grows_with_the_number_of_partners() -> None:
     """The paper's claim: the more of a class there are, the more of its pairs are pushed apart."""
-    shares = [repulsion_meter(torch.randn(n, 32), torch.arange(n) % 2).overall.share for n in (8, 64, 512)]
-    assert shares == sorted(shares)
+    z = torch.randn(512, 32)
+    shares = [repulsion_meter(z, torch.arange(512) % n_classes).overall.share for n_classes in (256, 16, 4, 2)]
+    assert shares[0] == 0, "one partner: SupCon is SINCERE"
+    assert shares == sorted(set(shares))
 
 
 def test_large_classes_are_walked_in_tiles() -> None:
@@ -147,5 +149,5 @@ def test_bad_input() -> None:
     assert str(caught.value) == expected
     with pytest.raises(InputValueError, match=r"^repulsion_meter: labels must have shape \(n,\) with n = 6 embeddings"):
         repulsion_meter(z, labels[:4])
-    with pytest.raises(InputTypeError, match="^gradient_coefficients: labels must have an integer type"):
+    with pytest.raises(InputTypeError, match=r"^gradient_coefficients: labels must have an integer type"):
         gradient_coefficients(z, labels.float())

@@ -66,7 +66,7 @@ def coefficient_range_figure(rows: Sequence[Row]) -> alt.LayerChart:
     )
     edge = base.mark_line().encode(y="high:Q")
     zero = alt.Chart(alt.Data(values=[{"zero": 0}])).mark_rule(strokeDash=[4, 3], color=GREY).encode(y="zero:Q")
-    return (band + edge + zero).properties(width=360, height=240)
+    return alt.LayerChart(layer=[band, edge, zero]).properties(width=360, height=240)
 
 
 def save_figure(chart: alt.TopLevelMixin, folder: Path, name: str, *, formats: Sequence[str] = FORMATS) -> list[Path]:
@@ -74,5 +74,5 @@ def save_figure(chart: alt.TopLevelMixin, folder: Path, name: str, *, formats: S
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{suffix}" for suffix in formats]
     for path in paths:
-        chart.save(str(path), **({"scale_factor": 2.0} if path.suffix == ".png" else {}))
+        chart.save(str(path), scale_factor=2.0 if path.suffix == ".png" else 1.0)
     return paths

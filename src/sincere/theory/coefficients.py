@@ -47,7 +47,7 @@ def gradient_coefficients(
     s = at.z @ at.z.T * at.inverse_temperature
     same = at.ids[:, None] == at.ids
     partners = same & ~torch.eye(len(s), dtype=torch.bool, device=s.device)
-    counts = partners.sum(dim=1, keepdim=True).clamp_min(1)
+    counts = partners.sum(dim=1, keepdim=True, dtype=s.dtype).clamp_min(1)
     pulls = torch.where(partners, partner_coefficients(s, at.log_denominators[:, None], counts, formula), 0.0)
     if formula.partners_in_denominator:
         pushes = torch.exp(s - at.log_denominators[:, None])
@@ -134,7 +134,7 @@ def _repelled(at: Denominators, sizes: Tensor, formula: Formula) -> tuple[Tensor
     for rows, columns, valid in at.class_blocks():
         s = at.z[rows] @ at.z[columns].mT * at.inverse_temperature
         classes = at.ids[rows[:, 0]]
-        counts = (sizes[classes] - 1)[:, None, None]
+        counts = (sizes[classes] - 1).to(s.dtype)[:, None, None]
         one_way = partner_coefficients(s, at.log_denominators[rows][..., None], counts, formula)
         other_way = partner_coefficients(s, at.log_denominators[columns][:, None], counts, formula)
         both = one_way + other_way

@@ -90,11 +90,13 @@ def class_divergence_bounds(
     embeddings, labels = embeddings[labels != -1].detach(), labels[labels != -1]
     classes, sizes = labels.unique(return_counts=True)
     _check_classes(classes, sizes, n_noise)
-    options = {"temperature": temperature, "normalize": normalize}
     if n_noise is None:
-        losses = _losses(embeddings, labels, **options)
+        with torch.no_grad():
+            losses = sincere_loss(
+                embeddings, labels, temperature=temperature, normalize=normalize, reduction="none", kernel="tiled"
+            )
     else:
-        losses = _losses_with_drawn_noise(embeddings, labels, classes, n_noise, seed, **options)
+        losses = _losses_with_drawn_noise(embeddings, labels, classes, n_noise, seed, temperature, normalize)
     bounds = []
     for label, size in zip(classes.tolist(), sizes.tolist(), strict=True):
         noise = n_noise or len(labels) - size
@@ -107,13 +109,8 @@ def class_divergence_bounds(
 
 
 @torch.no_grad()
-def _losses(embeddings: Tensor, labels: Tensor, **options: float) -> Tensor:
-    return sincere_loss(embeddings, labels, reduction="none", kernel="tiled", **options)
-
-
-@torch.no_grad()
 def _losses_with_drawn_noise(
-    embeddings: Tensor, labels: Tensor, classes: Tensor, n_noise: int, seed: int, **options: float
+    embeddings: Tensor, labels: Tensor, classes: Tensor, n_noise: int, seed: int, temperature: float, normalize: bool
 ) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     losses = torch.empty(len(labels), dtype=torch.promote_types(embeddings.dtype, torch.float32))
@@ -127,8 +124,9 @@ def _losses_with_drawn_noise(
             keys=embeddings[items],
             key_labels=labels[items],
             anchor_index=torch.arange(len(members), device=labels.device),
+            temperature=temperature,
+            normalize=normalize,
             reduction="none",
-            **options,
         )
         losses[members.cpu()] = each.to(losses.dtype).cpu()
     return losses.to(labels.device)
