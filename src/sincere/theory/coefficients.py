@@ -22,6 +22,7 @@ LossName = Literal["sincere", "supcon"]
 FORMULAS: dict[str, Formula] = {"sincere": SINCERE, "supcon": SUPCON}
 
 
+@torch.no_grad()
 def gradient_coefficients(
     embeddings: Tensor,
     labels: Tensor,
@@ -60,8 +61,8 @@ def gradient_coefficients(
 def partner_coefficients(s: Tensor, log_denominators: Tensor, counts: Tensor, formula: Formula) -> Tensor:
     """Return d loss_i / d s_ip for similarities `s` to partners; see `gradient_coefficients`."""
     if formula.partners_in_denominator:
-        return torch.exp(s - log_denominators) - 1 / counts
-    return -torch.sigmoid(log_denominators - s + formula.epsilon) / counts
+        return (s - log_denominators).exp_().sub_(1 / counts)
+    return (log_denominators + formula.epsilon - s).sigmoid_().div_(-counts)
 
 
 @dataclass(frozen=True)
@@ -132,17 +133,19 @@ def _repelled(at: Denominators, sizes: Tensor, formula: Formula) -> tuple[Tensor
     """Return, for each class, the number of repelled pairs and the sum of their forces."""
     repelled, force = torch.zeros_like(sizes), torch.zeros(len(sizes), dtype=at.z.dtype)
     for rows, columns, valid in at.class_blocks():
-        s = at.z[rows] @ at.z[columns].mT * at.inverse_temperature
+        s = torch.bmm(at.z[rows] * at.inverse_temperature, at.z[columns].mT)
         classes = at.ids[rows[:, 0]]
         counts = (sizes[classes] - 1).to(s.dtype)[:, None, None]
-        one_way = partner_coefficients(s, at.log_denominators[rows][..., None], counts, formula)
-        other_way = partner_coefficients(s, at.log_denominators[columns][:, None], counts, formula)
-        both = one_way + other_way
-        positive = both > 0 if valid is None else (both > 0) & valid
-        # Where rows and columns are one block, each pair stands there twice.
-        times = 2 if rows is columns else 1
-        repelled.index_add_(0, classes, positive.sum(dim=(1, 2)) // times)
-        force.index_add_(0, classes, (both * positive).sum(dim=(1, 2)) / times)
+        both = partner_coefficients(s, at.log_denominators[rows][..., None], counts, formula)
+        if rows is columns:  # both orders of each pair stand in the block already
+            both, times = both + both.mT, 2
+        else:
+            both, times = both + partner_coefficients(s, at.log_denominators[columns][:, None], counts, formula), 1
+        if valid is not None:
+            both.masked_fill_(~valid, 0.0)
+        both.clamp_min_(0.0)
+        repelled.index_add_(0, classes, torch.gt(both, 0.0, out=s).sum(dim=(1, 2)).to(repelled.dtype) // times)
+        force.index_add_(0, classes, both.sum(dim=(1, 2)) / times)
     return repelled, force
 
 

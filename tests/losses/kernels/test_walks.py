@@ -79,7 +79,7 @@ def test_class_blocks_hold_each_pair_of_a_class_once(labelling: str, side: int) 
     for anchors, members, valid in class_blocks(ids, side):
         rows, columns = torch.broadcast_tensors(anchors[:, :, None], members[:, None])
         assert rows.numel() <= side * side
-        valid = torch.ones_like(rows, dtype=torch.bool) if valid is None else valid
+        valid = torch.ones_like(rows, dtype=torch.bool) if valid is None else valid.expand_as(rows)
         for pair in [(rows, columns)] if anchors is members else [(rows, columns), (columns, rows)]:
             seen.index_put_((pair[0][valid], pair[1][valid]), torch.tensor(1), accumulate=True)
     expected = (ids[:, None] == ids) & ~torch.eye(57, dtype=torch.bool)

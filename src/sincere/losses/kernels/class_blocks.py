@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def class_blocks(ids: Tensor, side: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-    """Yield blocks of rows (anchors (c, a), members (c, b), valid (c, a, b)) that hold every pair within a class once.
+    """Yield blocks of rows (anchors (c, a), members (c, b), valid (c or 1, a, b)) with every pair within a class once.
 
     Small classes of similar size share a batch, padded to the largest of them, of at most side^2 pairs; there both
     blocks are one object, and `valid` is false for padding and for a row with itself. A class larger than `side` is cut
@@ -35,6 +35,8 @@ def class_blocks(ids: Tensor, side: int) -> Iterator[tuple[Tensor, Tensor, Tenso
         offsets = torch.arange(largest)
         present = offsets < sizes[batch, None]
         members = torch.where(present, starts[batch, None] + offsets, starts[batch, None])
-        valid = present[:, :, None] & present[:, None] & (offsets[:, None] != offsets)
+        valid = (offsets[:, None] != offsets)[None]
+        if not present.all():
+            valid = valid & present[:, :, None] & present[:, None]
         yield members, members, valid
         first = batch.stop
