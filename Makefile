@@ -20,10 +20,12 @@ test: $(VENV)/.ready  ## lint, types, layers, tests
 
 bench: $(VENV)/.ready  ## measure, write benchmarks/results/*.json and the tables in docs/
 	$(BIN)/python -m benchmarks.losses
+	$(BIN)/python -m benchmarks.theory
 	$(BIN)/python -m benchmarks.tables
 
-docs: $(VENV)/.ready  ## rewrite the generated tables from the stored results
+docs: $(VENV)/.ready  ## rewrite the generated tables from the stored results, and the figures
 	$(BIN)/python -m benchmarks.tables
+	$(BIN)/python -m sincere.workflows.theory docs/figures
 
 format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .

@@ -34,6 +34,11 @@ def peak_extra_bytes(
 
 
 def _peak_bytes() -> int:
+    """The process's own high-water mark; getrusage's would start at that of the process that launched this one."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

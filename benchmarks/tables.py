@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.measure import RESULTS
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/benchmarks.md")
+PAGES = ("README.md", "docs/benchmarks.md", "docs/theory.md")
 
 
 def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -93,21 +93,32 @@ def crossing(results: dict[str, Any]) -> str:
     rows = [
         [
             f"{size['n']}",
-            f"{size['cases']['dense']['median_ms']:.2f}",
-            f"{size['cases']['tiled']['median_ms']:.2f}",
-            f"{size['cases']['supcon-dense']['median_ms']:.2f}",
-            f"{size['cases']['supcon-tiled']['median_ms']:.2f}",
+            f"{size['times_faster']['tiled']['dense']:.2f}x",
+            f"{size['times_faster']['supcon-tiled']['supcon-dense']:.2f}x",
         ]
         for size in results["sizes"]
         if size["n"] <= 1024
     ]
-    return markdown(["n", "SINCERE dense, ms", "tiled, ms", "SupCon dense, ms", "tiled, ms"], rows)
+    return markdown(["n", "SINCERE: tiled faster than dense", "SupCon: tiled faster than dense"], rows)
+
+
+def theory(results: dict[str, Any]) -> str:
+    rows = [
+        [name, f"{case['median_ms']:,.1f} ms", f"{case['low_ms']:,.1f} to {case['high_ms']:,.1f}"]
+        for name, case in results["cases"].items()
+    ]
+    return f"{markdown(['instrument', 'median', 'quartiles'], rows)}\n\n{described(results)}"
 
 
 def tables() -> dict[str, str]:
     """Return every generated table by name."""
     results = json.loads((RESULTS / "losses.json").read_text())
-    return {"losses": losses(results), "losses-short": losses_short(results), "crossing": crossing(results)}
+    return {
+        "losses": losses(results),
+        "losses-short": losses_short(results),
+        "crossing": crossing(results),
+        "theory": theory(json.loads((RESULTS / "theory.json").read_text())),
+    }
 
 
 def rewritten(page: str, generated: dict[str, str]) -> str:

@@ -33,8 +33,9 @@ def test_supcon_range_grows_with_partners() -> None:
 def test_charts_hold_the_rows() -> None:
     panels = bounds_figure(gaussian_sweep(n_draws=10)).to_dict()["hconcat"]
     assert [len(panel["data"]["values"]) for panel in panels] == [4 * len(values) for values in SWEEPS.values()]
-    layers = coefficient_range_figure(coefficient_ranges()).to_dict()["layer"]
-    assert len(layers) == 3
+    panels = coefficient_range_figure(coefficient_ranges()).to_dict()["hconcat"]
+    assert [panel["title"] for panel in panels] == ["SINCERE", "SupCon"]
+    assert len(panels[0]["layer"][0]["data"]["values"]) == 10
 
 
 def test_files(tmp_path: Path) -> None:

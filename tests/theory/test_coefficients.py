@@ -141,6 +141,15 @@ def test_large_classes_are_walked_in_tiles() -> None:
     assert meter.overall.share == pytest.approx(expected.item(), abs=1e-4)
 
 
+def test_inside_autocast() -> None:
+    """As in a training step."""
+    z, labels = torch.randn(200, 8), torch.arange(200) % 2
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        meter, matrix = repulsion_meter(z, labels), gradient_coefficients(z, labels)
+    assert meter == repulsion_meter(z, labels)
+    assert torch.equal(matrix, gradient_coefficients(z, labels))
+
+
 def test_bad_input() -> None:
     z, labels = torch.randn(6, 3), torch.arange(6) % 2
     with pytest.raises(InputValueError) as caught:

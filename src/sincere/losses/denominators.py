@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from sincere.losses.contrast import Formula
 from sincere.losses.inputs import check_inputs
 from sincere.losses.kernels.blocks import tile_side
-from sincere.losses.kernels.class_blocks import class_blocks
+from sincere.losses.kernels.class_blocks import ClassBlock, class_blocks
 from sincere.losses.kernels.tiled import walk
 from sincere.losses.kernels.unit import unit_rows
 from sincere.shapes import AnchorIds, PerAnchor, Rows, Scalar
@@ -33,12 +33,12 @@ class Denominators:
     log_denominators: PerAnchor
     inverse_temperature: Scalar
 
-    def class_blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    def class_blocks(self) -> Iterator[ClassBlock]:
         """Yield the rows of each class in pairs of blocks; see `kernels.class_blocks`."""
         ids, order = self.ids.sort(stable=True)
-        for rows, columns, valid in class_blocks(ids, tile_side(len(ids), self.z.element_size())):
-            anchors = order[rows]
-            yield anchors, anchors if rows is columns else order[columns], valid
+        for block in class_blocks(ids, tile_side(len(ids), self.z.element_size())):
+            anchors = order[block.anchors]
+            yield replace(block, anchors=anchors, members=anchors if block.on_diagonal else order[block.members])
 
 
 @torch.no_grad()
@@ -47,6 +47,7 @@ def log_denominators(
 ) -> Denominators:
     """Check a batch and compute its denominators, with nothing n x n stored."""
     inputs = check_inputs(caller, formula, embeddings, labels, temperature, None, None, None)
-    z = unit_rows(inputs.rows)[0] if normalize else inputs.rows
-    result = walk(z, None, inputs.temperature, inputs.contrast, None)
+    with torch.autocast(inputs.rows.device.type, enabled=False):
+        z = unit_rows(inputs.rows)[0] if normalize else inputs.rows
+        result = walk(z, None, inputs.temperature, inputs.contrast, None)
     return Denominators(z, inputs.contrast.ids, result.log_denominators, inputs.temperature.reciprocal())

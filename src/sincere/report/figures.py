@@ -38,35 +38,42 @@ def bounds_figure(rows: Sequence[Row]) -> alt.HConcatChart:
         scale = alt.Scale() if varied == "separation" else alt.Scale(type="log", base=2)
         panels.append(
             alt.Chart(alt.Data(values=panel_rows), title=f"varying {title}")
-            .mark_line(point=alt.OverlayMarkDef(size=18))
+            .mark_line(point=alt.OverlayMarkDef(size=18), clip=True)
             .encode(
-                x=alt.X("value:Q", title=title, scale=scale),
-                y=alt.Y("nats:Q", title="nats", scale=alt.Scale(domain=[0, 7], clamp=True)),
+                x=alt.X("value:Q", title=title, scale=scale).axis(labelOverlap="greedy"),
+                y=alt.Y("nats:Q", title="nats", scale=alt.Scale(domain=[0, 7])),
                 color=colour,
                 strokeDash=dash,
                 tooltip=["quantity:N", "value:Q", "nats:Q", "standard_error:Q"],
             )
             .properties(width=230, height=230)
         )
-    return alt.hconcat(*panels)
+    return alt.hconcat(*panels, spacing=36)
 
 
-def coefficient_range_figure(rows: Sequence[Row]) -> alt.LayerChart:
-    """The range of the gradient's scalar on a partner against |P|: above 0 members of one class repel.
+def coefficient_range_figure(rows: Sequence[Row]) -> alt.HConcatChart:
+    """The range of the gradient's scalar on a partner against |P|, a panel per loss: above 0 a class repels itself.
 
     Args:
         rows: As `theory.sweeps.coefficient_ranges` returns them.
     """
-    base = alt.Chart(alt.Data(values=list(rows))).encode(
-        x=alt.X("n_partners:Q", title="partners |P|", scale=alt.Scale(type="log", base=2)),
-        color=alt.Color("loss:N", title=None).scale(domain=["SINCERE", "SupCon"], range=[BLUE, ORANGE]),
-    )
-    band = base.mark_area(opacity=0.35).encode(
-        y=alt.Y("low:Q", title="scalar on a partner, per anchor"), y2="high:Q", tooltip=["loss:N", "low:Q", "high:Q"]
-    )
-    edge = base.mark_line().encode(y="high:Q")
     zero = alt.Chart(alt.Data(values=[{"zero": 0}])).mark_rule(strokeDash=[4, 3], color=GREY).encode(y="zero:Q")
-    return alt.LayerChart(layer=[band, edge, zero]).properties(width=360, height=240)
+    panels = []
+    for loss, colour in (("SINCERE", BLUE), ("SupCon", ORANGE)):
+        base = alt.Chart(alt.Data(values=[row for row in rows if row["loss"] == loss])).encode(
+            x=alt.X("n_partners:Q", title="partners |P|", scale=alt.Scale(type="log", base=2)).axis(
+                labelOverlap="greedy"
+            )
+        )
+        scale = alt.Scale(domain=[-1, 1])
+        band = base.mark_area(opacity=0.35, color=colour).encode(
+            y=alt.Y("low:Q", title="scalar on a partner, per anchor", scale=scale),
+            y2="high:Q",
+            tooltip=["loss:N", "n_partners:Q", "low:Q", "high:Q"],
+        )
+        edges = [base.mark_line(color=colour).encode(y=alt.Y(f"{end}:Q", scale=scale)) for end in ("low", "high")]
+        panels.append(alt.LayerChart(layer=[band, *edges, zero], title=loss).properties(width=300, height=220))
+    return alt.hconcat(*panels, spacing=36)
 
 
 def save_figure(chart: alt.TopLevelMixin, folder: Path, name: str, *, formats: Sequence[str] = FORMATS) -> list[Path]:

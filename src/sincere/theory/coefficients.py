@@ -45,11 +45,12 @@ def gradient_coefficients(
     caller = "gradient_coefficients"
     formula = FORMULAS[checks.choice(caller, "loss", loss, FORMULAS)]
     at = log_denominators(caller, formula, embeddings, labels, temperature=temperature, normalize=normalize)
-    s = at.z @ at.z.T * at.inverse_temperature
+    with torch.autocast(at.z.device.type, enabled=False):
+        s = at.z @ at.z.T * at.inverse_temperature
     same = at.ids[:, None] == at.ids
     partners = same & ~torch.eye(len(s), dtype=torch.bool, device=s.device)
     counts = partners.sum(dim=1, keepdim=True, dtype=s.dtype).clamp_min(1)
-    pulls = torch.where(partners, partner_coefficients(s, at.log_denominators[:, None], counts, formula), 0.0)
+    pulls = torch.where(partners, to_coefficients(s.clone(), at.log_denominators[:, None], counts, formula), 0.0)
     if formula.partners_in_denominator:
         pushes = torch.exp(s - at.log_denominators[:, None])
     else:
@@ -58,11 +59,12 @@ def gradient_coefficients(
     return coefficients * partners.any(dim=1, keepdim=True)
 
 
-def partner_coefficients(s: Tensor, log_denominators: Tensor, counts: Tensor, formula: Formula) -> Tensor:
-    """Return d loss_i / d s_ip for similarities `s` to partners; see `gradient_coefficients`."""
+def to_coefficients(s: Tensor, log_denominators: Tensor, counts: Tensor, formula: Formula) -> Tensor:
+    """Turn similarities to partners into d loss_i / d s_ip, in place; see `gradient_coefficients`."""
+    s.sub_(log_denominators)
     if formula.partners_in_denominator:
-        return (s - log_denominators).exp_().sub_(1 / counts)
-    return (log_denominators + formula.epsilon - s).sigmoid_().div_(-counts)
+        return s.exp_().sub_(1 / counts)
+    return s.neg_().add_(formula.epsilon).sigmoid_().div_(-counts)
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,8 @@ def repulsion_meter(
     at = log_denominators(caller, formula, rows, classes, temperature=temperature, normalize=normalize)
     sizes = torch.bincount(at.ids)
     pairs = sizes * (sizes - 1) // 2
-    repelled, force = _repelled(at, sizes, formula)
+    with torch.autocast("cpu", enabled=False):
+        repelled, force = _repelled(at, sizes, formula)
     names = torch.empty_like(sizes).scatter_(0, at.ids, classes.long())
     by_class = {
         label: _summary(r, f, p)
@@ -132,18 +135,19 @@ def repulsion_meter(
 def _repelled(at: Denominators, sizes: Tensor, formula: Formula) -> tuple[Tensor, Tensor]:
     """Return, for each class, the number of repelled pairs and the sum of their forces."""
     repelled, force = torch.zeros_like(sizes), torch.zeros(len(sizes), dtype=at.z.dtype)
-    for rows, columns, valid in at.class_blocks():
+    for block in at.class_blocks():
+        rows, columns = block.anchors, block.members
         s = torch.bmm(at.z[rows] * at.inverse_temperature, at.z[columns].mT)
         classes = at.ids[rows[:, 0]]
         counts = (sizes[classes] - 1).to(s.dtype)[:, None, None]
-        both = partner_coefficients(s, at.log_denominators[rows][..., None], counts, formula)
-        if rows is columns:  # both orders of each pair stand in the block already
-            both, times = both + both.mT, 2
+        own, others = at.log_denominators[rows][..., None], at.log_denominators[columns][:, None]
+        if block.on_diagonal:  # both orders of each pair stand in the block already
+            one_way = to_coefficients(s, own, counts, formula)
+            both, times = one_way + one_way.mT, 2
         else:
-            both, times = both + partner_coefficients(s, at.log_denominators[columns][:, None], counts, formula), 1
-        if valid is not None:
-            both.masked_fill_(~valid, 0.0)
-        both.clamp_min_(0.0)
+            both, times = to_coefficients(s.clone(), own, counts, formula), 1
+            both += to_coefficients(s, others, counts, formula)
+        block.leave_out(both, 0.0).clamp_min_(0.0)
         repelled.index_add_(0, classes, torch.gt(both, 0.0, out=s).sum(dim=(1, 2)).to(repelled.dtype) // times)
         force.index_add_(0, classes, both.sum(dim=(1, 2)) / times)
     return repelled, force

@@ -76,12 +76,12 @@ def test_class_blocks_hold_each_pair_of_a_class_once(labelling: str, side: int) 
     ids = LABELLINGS[labelling](57).sort().values
     ids = ids.unique(return_inverse=True)[1]
     seen = torch.zeros(57, 57, dtype=torch.int64)
-    for anchors, members, valid in class_blocks(ids, side):
-        rows, columns = torch.broadcast_tensors(anchors[:, :, None], members[:, None])
+    for block in class_blocks(ids, side):
+        rows, columns = torch.broadcast_tensors(block.anchors[:, :, None], block.members[:, None])
         assert rows.numel() <= side * side
-        valid = torch.ones_like(rows, dtype=torch.bool) if valid is None else valid.expand_as(rows)
-        for pair in [(rows, columns)] if anchors is members else [(rows, columns), (columns, rows)]:
-            seen.index_put_((pair[0][valid], pair[1][valid]), torch.tensor(1), accumulate=True)
+        kept = block.leave_out(torch.ones(rows.shape), 0.0) == 1
+        for pair in [(rows, columns)] if block.on_diagonal else [(rows, columns), (columns, rows)]:
+            seen.index_put_((pair[0][kept], pair[1][kept]), torch.tensor(1), accumulate=True)
     expected = (ids[:, None] == ids) & ~torch.eye(57, dtype=torch.bool)
     assert torch.equal(seen, expected.long())
 

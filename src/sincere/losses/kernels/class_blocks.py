@@ -4,17 +4,45 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 
-def class_blocks(ids: Tensor, side: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-    """Yield blocks of rows (anchors (c, a), members (c, b), valid (c or 1, a, b)) with every pair within a class once.
+@dataclass(frozen=True, eq=False)
+class ClassBlock:
+    """Two blocks of rows for each of c classes: every entry of the (c, a, b) matrix between them is a pair, but some.
 
-    Small classes of similar size share a batch, padded to the largest of them, of at most side^2 pairs; there both
-    blocks are one object, and `valid` is false for padding and for a row with itself. A class larger than `side` is cut
-    into tiles of its upper triangle; off the diagonal `valid` is None: all are pairs. `ids` are sorted.
+    Attributes:
+        anchors: Rows (c, a).
+        members: Rows (c, b), the same as `anchors` on the diagonal.
+        present: False for padding, (c, b); None where there is none. Only on the diagonal.
+    """
+
+    anchors: Tensor
+    members: Tensor
+    present: Tensor | None = None
+
+    @property
+    def on_diagonal(self) -> bool:
+        """Both blocks are one, so that the matrix holds each pair in both orders, and each row with itself."""
+        return self.anchors is self.members
+
+    def leave_out(self, matrix: Tensor, value: float) -> Tensor:
+        """Overwrite the entries (c, a, b) that are no pair: a row with itself, and padding."""
+        if self.on_diagonal:
+            matrix.diagonal(dim1=1, dim2=2).fill_(value)
+        if self.present is not None:
+            matrix.masked_fill_(~self.present[:, None], value).masked_fill_(~self.present[:, :, None], value)
+        return matrix
+
+
+def class_blocks(ids: Tensor, side: int) -> Iterator[ClassBlock]:
+    """Yield blocks with every pair within a class once, or on the diagonal in both orders.
+
+    Small classes of similar size share a block, padded to the largest of them, of at most side^2 entries. A class
+    larger than `side` is cut into tiles of its upper triangle. `ids` are sorted.
     """
     members_of = torch.bincount(ids)
     sizes, by_size = members_of.sort(descending=True)
@@ -23,8 +51,7 @@ def class_blocks(ids: Tensor, side: int) -> Iterator[tuple[Tensor, Tensor, Tenso
     for start, size in zip(starts[:n_large].tolist(), sizes[:n_large].tolist(), strict=True):
         pieces = torch.arange(start, start + size).view(1, -1).chunk(math.ceil(size / side), dim=1)
         for i, rows in enumerate(pieces):
-            yield rows, rows, ~torch.eye(rows.shape[1], dtype=torch.bool)[None]
-            yield from ((rows, columns, None) for columns in pieces[i + 1 :])
+            yield from (ClassBlock(rows, columns) for columns in pieces[i:])
     first = n_large
     while first < n_classes:
         largest = int(sizes[first])
@@ -35,8 +62,5 @@ def class_blocks(ids: Tensor, side: int) -> Iterator[tuple[Tensor, Tensor, Tenso
         offsets = torch.arange(largest)
         present = offsets < sizes[batch, None]
         members = torch.where(present, starts[batch, None] + offsets, starts[batch, None])
-        valid = (offsets[:, None] != offsets)[None]
-        if not present.all():
-            valid = valid & present[:, :, None] & present[:, None]
-        yield members, members, valid
+        yield ClassBlock(members, members, None if present.all() else present)
         first = batch.stop

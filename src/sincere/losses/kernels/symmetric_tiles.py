@@ -153,16 +153,15 @@ def _attract_pairs(
 ) -> tuple[PerAnchor, PerAnchor]:
     """SINCERE's partners: sums over p of softplus and sigmoid of (threshold_i - s_ip), and the gradient into d_z."""
     losses, pulls = torch.zeros_like(thresholds), torch.zeros_like(thresholds)
-    for anchors, members, valid in class_blocks(ids, side):
+    for block in class_blocks(ids, side):
+        anchors, members = block.anchors, block.members
         z_anchors, z_members = embedding(anchors, z), embedding(members, z)
         s = torch.bmm(z_anchors * inverse_temperature, z_members.mT)
         # A block on the diagonal holds both orders of each pair already; any other is read in both directions.
-        sides = [(s, anchors)] if anchors is members else [(s, anchors), (s.mT, members)]
+        sides = [(s, anchors)] if block.on_diagonal else [(s, anchors), (s.mT, members)]
         forces = []
         for similarities, rows in sides:
-            excess = similarities - thresholds[rows][..., None]
-            if valid is not None:
-                excess.masked_fill_(~valid, torch.inf)
+            excess = block.leave_out(similarities - thresholds[rows][..., None], torch.inf)
             losses.index_add_(0, rows.flatten(), -logsigmoid(excess).sum(dim=2).flatten())
             if scale is None:
                 continue
@@ -173,6 +172,6 @@ def _attract_pairs(
             continue
         force = forces[0] + forces[-1].mT
         d_z.index_add_(0, anchors.flatten(), torch.bmm(force, z_members).flatten(0, 1))
-        if anchors is not members:
+        if not block.on_diagonal:
             d_z.index_add_(0, members.flatten(), torch.bmm(force.mT, z_anchors).flatten(0, 1))
     return losses, pulls
