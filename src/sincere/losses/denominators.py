@@ -36,7 +36,8 @@ class Denominators:
     def class_blocks(self) -> Iterator[ClassBlock]:
         """Yield the rows of each class in pairs of blocks; see `kernels.class_blocks`."""
         ids, order = self.ids.sort(stable=True)
-        for block in class_blocks(ids, tile_side(len(ids), self.z.element_size())):
+        side = tile_side(len(ids), self.z.element_size()) // 2  # an instrument holds a few matrices of a block's size
+        for block in class_blocks(ids, max(1, side)):
             anchors = order[block.anchors]
             yield replace(block, anchors=anchors, members=anchors if block.on_diagonal else order[block.members])
 
