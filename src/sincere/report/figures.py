@@ -40,7 +40,7 @@ def bounds_figure(rows: Sequence[Row]) -> alt.HConcatChart:
             alt.Chart(alt.Data(values=panel_rows), title=f"varying {title}")
             .mark_line(point=alt.OverlayMarkDef(size=18), clip=True)
             .encode(
-                x=alt.X("value:Q", title=title, scale=scale).axis(labelOverlap="greedy"),
+                x=alt.X("value:Q", title=title, scale=scale).axis(labelOverlap="greedy", labelSeparation=6),
                 y=alt.Y("nats:Q", title="nats", scale=alt.Scale(domain=[0, 7])),
                 color=colour,
                 strokeDash=dash,
