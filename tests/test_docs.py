@@ -15,9 +15,10 @@ PAGES = sorted(path.relative_to(ROOT) for path in [*ROOT.glob("*.md"), *ROOT.glo
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
-def test_examples_run(page: Path) -> None:
+@pytest.mark.parametrize("shape", [(16, 2, 8), (16, 8)])
+def test_examples_run(page: Path, shape: tuple[int, ...]) -> None:
     """All Python blocks of a page, one after the other, with a batch at hand."""
-    names = {"embeddings": torch.randn(16, 2, 8, requires_grad=True), "labels": torch.randint(4, (16,))}
+    names = {"embeddings": torch.randn(*shape, requires_grad=True), "labels": torch.arange(16) % 4}
     for block in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL):
         exec(compile(block, str(page), "exec"), names)
 

@@ -58,6 +58,13 @@ def count(caller: str, argument: str, value: object, *, least: int) -> int:
     return int(value)
 
 
+def flag(caller: str, argument: str, value: object) -> bool:
+    """Return `value` if it is True or False."""
+    if not isinstance(value, bool):
+        raise InputTypeError(wording(caller, f"{argument} must be True or False", repr(value)))
+    return value
+
+
 def tensor(caller: str, argument: str, value: object) -> Tensor:
     """Return `value` if it is a torch tensor."""
     import torch

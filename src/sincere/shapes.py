@@ -6,7 +6,7 @@ images times views.
 
 from __future__ import annotations
 
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 Rows = Float[Tensor, "n d"]
@@ -14,6 +14,4 @@ KeyRows = Float[Tensor, "m d"]
 PerAnchor = Float[Tensor, " n"]
 AnchorIds = Int64[Tensor, " n"]
 KeyIds = Int64[Tensor, " m"]
-Pairs = Float[Tensor, "n m"]
-PairMask = Bool[Tensor, "n m"]
 Scalar = Float[Tensor, ""]

@@ -138,6 +138,8 @@ def problems() -> dict[str, Problem]:
         "keys": Problem(normal(n, d), labels, normal(m, d), key_labels),
         "keys that hold the anchors": Problem(normal(n, d), labels, normal(m, d), key_labels, anchor_index),
         "views and key views": Problem(normal(n, 2, d), labels, normal(m, 2, d), key_labels),
+        "one-hot rows": Problem(torch.eye(d, dtype=torch.float64)[torch.arange(n) % d] * 3, labels),
+        "one dimension": Problem(normal(n, 1), labels),
         # Past the range of the symmetric walk, also in float64.
         "small temperature": Problem(normal(n, d), labels, temperature=0.002),
     }

@@ -53,6 +53,12 @@ VALUE_ERRORS: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
         {"temperature": math.inf},
         "temperature must be a finite number greater than 0; got inf",
     ),
+    "temperature below float32": (
+        X,
+        Y,
+        {"temperature": 1e-50},
+        "temperature must be at least 1.18e-38, the smallest torch.float32; got 1e-50",
+    ),
     "temperatures": (
         X,
         Y,
@@ -149,6 +155,7 @@ TYPE_ERRORS: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
         {"temperature": torch.tensor(1)},
         "temperature must be a number or a floating-point tensor; got torch.int64",
     ),
+    "normalize as text": (X, Y, {"normalize": "no"}, "normalize must be True or False; got 'no'"),
     "keys as a list": (X, Y, {"keys": [1], "key_labels": KEY_LABELS}, "keys must be a torch.Tensor; got list"),
     "float key_labels": (
         X,
@@ -205,6 +212,12 @@ def test_epsilon(epsilon: float, got: str) -> None:
 def test_modules_check_when_they_are_made() -> None:
     with pytest.raises(InputValueError, match=r"^SINCERELoss: temperature must be .* got -1$"):
         SINCERELoss(-1)
+    with pytest.raises(InputValueError, match=r"^SINCERELoss: temperature must be .* got shape \(2,\)$"):
+        SINCERELoss(torch.tensor([0.1, 0.2]))
+    with pytest.raises(InputTypeError, match=r"^SINCERELoss: temperature must be .* got torch.int64$"):
+        SINCERELoss(torch.tensor(1))
+    with pytest.raises(InputTypeError, match=r"^SINCERELoss: normalize must be True or False; got 1$"):
+        SINCERELoss(normalize=1)
     with pytest.raises(InputValueError, match=r"^SINCERELoss: reduction must be one of .* got 'avg'"):
         SINCERELoss(reduction="avg")
     with pytest.raises(InputValueError, match=r"^SINCERELoss: kernel must be one of .* got 'fast'"):

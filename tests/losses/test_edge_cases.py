@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import normalize
 
 from sincere import eps_supinfonce_loss, info_nce_loss, sincere_loss, supcon_loss
+from sincere.errors import UnsupportedError
 from sincere.losses import LOSSES
 from tests.losses.problems import KERNELS, SUPERVISED, Problem, loss_of
 
@@ -196,6 +197,36 @@ def test_nan_is_not_hidden(kernel: str) -> None:
     x = normalize(torch.randn(6, 4), dim=1)
     x[2, 1] = torch.nan
     assert sincere_loss(x, torch.arange(6) % 2, kernel=kernel).isnan()
+
+
+def test_second_derivative_with_a_zero_row_is_finite() -> None:
+    x = torch.randn(6, 4)
+    x[0] = 0
+    x.requires_grad_()
+    loss = sincere_loss(x, torch.arange(6) % 2, kernel="dense")
+    (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
+    (second,) = torch.autograd.grad(gradient.square().sum(), x)
+    assert second.isfinite().all()
+
+
+def test_anchor_index_may_be_reused_before_backward() -> None:
+    x, keys = torch.randn(6, 4, requires_grad=True), torch.randn(9, 4)
+    labels, key_labels, index = torch.arange(6) % 2, torch.arange(9) % 2, torch.arange(6)
+    options = {"keys": keys, "key_labels": key_labels, "reduction": "none", "kernel": "tiled"}
+    (expected,) = torch.autograd.grad(sincere_loss(x, labels, anchor_index=index.clone(), **options).sum(), x)
+    loss = sincere_loss(x, labels, anchor_index=index, **options).sum()
+    index.fill_(-1)
+    (actual,) = torch.autograd.grad(loss, x)
+    assert torch.equal(actual, expected)
+
+
+def test_torch_func() -> None:
+    x, labels = torch.randn(6, 4, dtype=torch.float64), torch.arange(6) % 2
+    leaf_x = x.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(sincere_loss(leaf_x, labels), leaf_x)
+    torch.testing.assert_close(torch.func.grad(lambda z: sincere_loss(z, labels, kernel="dense"))(x), expected)
+    with pytest.raises(UnsupportedError, match=r'does not run under torch\.func; use kernel="dense"'):
+        torch.func.grad(lambda z: sincere_loss(z, labels, kernel="tiled"))(x)
 
 
 def test_inputs_are_not_modified() -> None:

@@ -39,6 +39,12 @@ def test_epsilon_is_passed_on() -> None:
     assert not torch.equal(EpsSupInfoNCELoss(epsilon=0.7)(X, Y), EpsSupInfoNCELoss()(X, Y))
 
 
+def test_temperature_tensor_is_a_buffer() -> None:
+    criterion = SINCERELoss(torch.tensor(0.3))
+    assert criterion.state_dict() == {"temperature": torch.tensor(0.3)}
+    torch.testing.assert_close(criterion(X, Y), sincere_loss(X, Y, temperature=0.3))
+
+
 def test_infonce_module() -> None:
     assert torch.equal(InfoNCELoss(**OPTIONS)(X), info_nce_loss(X, **OPTIONS))
 

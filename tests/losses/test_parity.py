@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from sincere.errors import UnsupportedError
 from sincere.losses import LOSSES
+from sincere.losses.kernels.tiled import walk
 from tests.losses.problems import CASES, KERNELS, PAIR_LOSSES, PROBLEMS, SUPERVISED, loss_of, oracle_loss
 
 cases = pytest.mark.parametrize(("loss", "case"), CASES)
@@ -90,9 +93,19 @@ def test_backward_twice_adds_up() -> None:
 
 
 @pytest.mark.parametrize("loss", SUPERVISED)
-def test_value_without_grad_mode(loss: str) -> None:
+def test_without_grad_mode_only_the_value_is_computed(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def spy(*arguments: Any, **options: Any) -> Any:
+        asked.append(arguments[4])  # the weights: None asks for no gradient
+        return walk(*arguments, **options)
+
+    monkeypatch.setattr("sincere.losses.kernels.tiled.walk", spy)
     problem = PROBLEMS["rows"].leaves()
     with torch.no_grad():
         value = loss_of(loss, problem, kernel="tiled")
     assert not value.requires_grad
     torch.testing.assert_close(value, oracle_loss(loss, problem).detach())
+    loss_of(loss, problem, kernel="tiled")
+    assert asked[0] is None
+    assert asked[1] is not None

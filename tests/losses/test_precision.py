@@ -44,6 +44,23 @@ def test_small_temperatures_in_float32(loss: str, kernel: str, temperature: floa
     assert error < 1e-6 / temperature + 1e-5
 
 
+@pytest.mark.parametrize("loss", SUPERVISED)
+@pytest.mark.parametrize("temperature", [0.1, 0.03])
+def test_tight_classes_in_float32(loss: str, temperature: float) -> None:
+    """Attraction and repulsion within a class nearly cancel: the tiled gradient is as good as the dense one."""
+    labels = torch.arange(300) % 10
+    centres = nn.functional.normalize(torch.randn(10, 16, dtype=torch.float64), dim=1)
+    exact = Problem(centres[labels] + 1e-3 * torch.randn(300, 16, dtype=torch.float64), labels, temperature=temperature)
+    reference = exact.leaves()
+    (expected,) = torch.autograd.grad(loss_of(loss, reference, kernel="dense"), reference.embeddings)
+    errors = {}
+    for kernel in KERNELS:
+        problem = exact.to(torch.float32).leaves()
+        (gradient,) = torch.autograd.grad(loss_of(loss, problem, kernel=kernel), problem.embeddings)
+        errors[kernel] = (gradient.double() - expected).norm() / expected.norm()
+    assert errors["tiled"] <= 2 * errors["dense"] + 1e-5
+
+
 @kernels
 @pytest.mark.parametrize("norm", [1.0, 10.0, 100.0])
 def test_unnormalised_input(kernel: str, norm: float) -> None:

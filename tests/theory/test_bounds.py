@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.distributions import Categorical, Distribution, Independent, Laplace, MixtureSameFamily, Normal
+from torch.distributions import Beta, Categorical, Distribution, Independent, Laplace, MixtureSameFamily, Normal
 
 from sincere.errors import InputValueError
 from sincere.theory.bounds import (
@@ -104,9 +104,30 @@ def test_divergence_without_closed_form() -> None:
     assert abs(estimate.estimate - exact) < 4 * estimate.standard_error
 
 
+def test_infinite_divergence() -> None:
+    """One has mass where the other has none: J is infinite and the bounds on the loss are 0."""
+    beta, wide = Beta(torch.tensor(2.0), torch.tensor(2.0)), Laplace(0.0, 1.0)
+    assert symmetrised_kl(wide, beta).estimate == math.inf
+    assert sincere_bound(math.inf, 10) == tighter_sincere_bound(math.inf, 10) == supcon_bound(math.inf, 10, 3) == 0
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: divergence_cap(0), "divergence_cap: n_noise must be an integer of at least 1; got 0"),
+        (
+            lambda: symmetrised_kl(Normal(0.0, 1.0), gaussian(2, 1.0)),
+            "symmetrised_kl: q must have the event shape of p, (); got (2,)",
+        ),
+        (
+            lambda: symmetrised_kl(Normal(torch.zeros(3), 1.0), Normal(0.0, 1.0)),
+            "symmetrised_kl: p must be one distribution, without batch shape; got (3,). "
+            "Wrap it in torch.distributions.Independent",
+        ),
+        (
+            lambda: symmetrised_kl(Normal(0.0, 1.0), Normal(0.0, 1.0), n_samples=1),
+            "symmetrised_kl: n_samples must be an integer of at least 2; got 1",
+        ),
         (lambda: sincere_bound(1.0, 0), "sincere_bound: n_noise must be an integer of at least 1; got 0"),
         (lambda: supcon_bound(1.0, 5, 0), "supcon_bound: n_partners must be an integer of at least 1; got 0"),
         (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch.nn.functional import normalize
@@ -129,6 +131,25 @@ def test_repulsion_grows_with_the_number_of_partners() -> None:
     shares = [repulsion_meter(z, torch.arange(512) % n_classes).overall.share for n_classes in (256, 16, 4, 2)]
     assert shares[0] == 0, "one partner: SupCon is SINCERE"
     assert shares == sorted(set(shares))
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.03, 0.01])
+@pytest.mark.parametrize("spread", [0.0, 0.01, 0.05])
+def test_rounding_is_no_repulsion(temperature: float, spread: float) -> None:
+    """One partner each: SupCon is SINCERE and repels nothing, also in float32; nor do identical vectors."""
+    labels = torch.arange(128).repeat_interleave(2)
+    z = normalize(torch.randn(128, 64), dim=1)[labels] + spread * torch.randn(256, 64)
+    assert repulsion_meter(z, labels, temperature=temperature).overall.share == 0
+    one_class = torch.ones(50, 8)
+    assert repulsion_meter(one_class, torch.zeros(50).long(), temperature=temperature).overall.share == 0
+
+
+def test_nan_is_not_hidden() -> None:
+    z, labels = torch.randn(20, 4), torch.arange(20) % 2
+    z[3] = torch.nan
+    overall = repulsion_meter(z, labels).overall
+    assert math.isnan(overall.share)
+    assert math.isnan(overall.strength)
 
 
 def test_large_classes_are_walked_in_tiles() -> None:

@@ -91,6 +91,14 @@ def test_interval_narrows_with_more_anchors() -> None:
         ({"n_noise": 0}, InputValueError, "n_noise must be an integer of at least 1; got 0"),
         ({"n_noise": 4}, InputValueError, "n_noise must be at most 3, the items outside the largest class; got 4"),
         ({"labels": torch.zeros(6)}, InputTypeError, None),
+        ({"temperature": -1}, InputValueError, "temperature must be a finite number greater than 0; got -1"),
+        ({"n_resamples": 0}, InputValueError, "n_resamples must be an integer of at least 1; got 0"),
+        ({"seed": -1}, InputValueError, "seed must be an integer of at least 0; got -1"),
+        (
+            {"embeddings": torch.full((6, 3), torch.nan)},
+            InputValueError,
+            "embeddings must be finite; got NaN or infinity",
+        ),
         ({"embeddings": torch.randn(6, 2, 3)}, InputValueError, "embeddings must have shape (n, d); got (6, 2, 3)"),
     ],
 )

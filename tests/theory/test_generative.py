@@ -63,6 +63,14 @@ def test_draws_follow_the_model() -> None:
     torch.testing.assert_close(share, torch.full((5,), 0.2), atol=0.03, rtol=0)
 
 
+def test_enumeration_neither_underflows_nor_minds_the_order_of_partners() -> None:
+    target, noise = (Independent(Normal(torch.full((64,), mean), 1.0), 1) for mean in (0.2, 0.0))
+    model = GenerativeModel(target, noise, n_targets=3, n_noise=3)
+    draw = model.sample(5)
+    expected = model.posterior(draw.items, draw.partners)
+    torch.testing.assert_close(model.enumerated_posterior(draw.items, draw.partners.flip(1)), expected)
+
+
 def test_event_dimensions() -> None:
     target = Independent(Normal(torch.zeros(2, 3), 1.0), 2)
     draw = GenerativeModel(target, target, n_targets=2, n_noise=4).sample(7)
@@ -75,13 +83,18 @@ def test_event_dimensions() -> None:
         (
             {"noise": PAIRS["plane"][1]},
             InputValueError,
-            "GenerativeModel: noise must have the target's event shape (); got (2,)",
+            "GenerativeModel: noise must have the event shape of target, (); got (2,)",
         ),
         (
             {"target": Normal(torch.zeros(3), 1.0)},
             InputValueError,
             "GenerativeModel: target must be one distribution, without batch shape; got (3,). "
             "Wrap it in torch.distributions.Independent",
+        ),
+        (
+            {"target": 1.0},
+            InputTypeError,
+            "GenerativeModel: target must be a torch.distributions.Distribution; got float",
         ),
         ({"n_targets": 0}, InputValueError, "GenerativeModel: n_targets must be an integer of at least 1; got 0"),
         ({"n_noise": 0}, InputValueError, "GenerativeModel: n_noise must be an integer of at least 1; got 0"),

@@ -69,6 +69,14 @@ def test_supcon_needs_a_partner() -> None:
         supcon_log_terms(torch.zeros(1, 3), torch.empty(1, 0, dtype=torch.int64))
 
 
+def test_a_score_of_the_wrong_shape_is_named() -> None:
+    model = GenerativeModel(*GAUSSIANS, n_targets=2, n_noise=3)
+    with pytest.raises(InputValueError) as caught:
+        ideal_loss(model, lambda x: x[..., None], n_draws=10)
+    expected = "ideal_losses: score must return one number per item, shape (10, 5); got (10, 5, 1)"
+    assert str(caught.value) == expected
+
+
 def test_standard_error_is_that_of_the_estimate() -> None:
     model = GenerativeModel(*GAUSSIANS, n_targets=2, n_noise=5)
     repeats = [ideal_loss(model, model.log_ratio, n_draws=400) for _ in range(100)]

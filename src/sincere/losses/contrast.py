@@ -98,6 +98,6 @@ def contrast_with_keys(
     if anchor_index is None:
         self_index = torch.full_like(ids, -1)
     else:
-        self_index = anchor_index.flatten()
+        self_index = anchor_index.flatten().clone()  # kept until backward, whatever the caller does to it
         counts = counts - ((self_index >= 0) & (key_ids[self_index.clamp_min(0)] == ids)).to(dtype)
     return Contrast(formula, ids, key_ids, self_index, counts)

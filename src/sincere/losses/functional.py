@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from sincere import checks
-from sincere.errors import InputValueError
+from sincere.errors import InputValueError, UnsupportedError
 from sincere.losses.contrast import SINCERE, SUPCON, Formula
 from sincere.losses.inputs import Inputs, check_inputs
 from sincere.losses.kernels.dense import dense_losses
@@ -185,6 +185,7 @@ def _compute(inputs: Inputs, normalize: bool, reduction: str, kernel: str) -> Te
     """Choose a kernel, run it in full precision, reduce."""
     checks.choice(inputs.caller, "reduction", reduction, REDUCTIONS)
     checks.choice(inputs.caller, "kernel", kernel, KERNELS)
+    checks.flag(inputs.caller, "normalize", normalize)
     rows, keys, temperature, contrast = inputs.rows, inputs.key_rows, inputs.temperature, inputs.contrast
     has_partner = (contrast.partner_counts > 0).to(rows.dtype)
     weights = has_partner / has_partner.sum().clamp_min(1.0) if reduction == "mean" else has_partner
@@ -205,5 +206,10 @@ def _compute(inputs: Inputs, normalize: bool, reduction: str, kernel: str) -> Te
 
 
 def _run_tiled(*arguments: Any) -> Tensor:
-    losses: Tensor = TiledLosses.apply(*arguments)
+    try:
+        losses: Tensor = TiledLosses.apply(*arguments)
+    except RuntimeError as error:
+        if "setup_context" in str(error):  # what torch says inside torch.func's transformations
+            raise UnsupportedError('the tiled kernel does not run under torch.func; use kernel="dense"') from error
+        raise
     return losses

@@ -69,14 +69,20 @@ def check_inputs(
         shape=checks.shape(embeddings)[:-1],
         rows=embeddings.flatten(0, -2).to(dtype),
         key_rows=None if keys is None else keys.flatten(0, -2).to(dtype),
-        temperature=_check_temperature(caller, temperature, dtype),
+        temperature=check_temperature(caller, temperature, dtype),
         contrast=contrast,
     )
 
 
-def _check_temperature(caller: str, temperature: float | Tensor, dtype: torch.dtype) -> Tensor:
+def check_temperature(caller: str, temperature: float | Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the temperature without dimensions; a number stays on the processor."""
     if not isinstance(temperature, Tensor):
-        return torch.tensor(checks.number(caller, "temperature", temperature, above=0.0), dtype=dtype)
+        value = checks.number(caller, "temperature", temperature, above=0.0)
+        tiny = torch.finfo(dtype).tiny
+        if value < tiny:
+            requirement = f"temperature must be at least {tiny:.3g}, the smallest {dtype}"
+            raise InputValueError(checks.wording(caller, requirement, temperature))
+        return torch.tensor(value, dtype=dtype, device="cpu")
     if not temperature.is_floating_point():
         requirement = "temperature must be a number or a floating-point tensor"
         raise InputTypeError(checks.wording(caller, requirement, temperature.dtype))
@@ -108,7 +114,8 @@ def _check_key_ids(
     shape = checks.shape(embeddings)[:-1]
     form = f"{shape}, one entry for each embedding"
     anchor_index = checks.integers(caller, "anchor_index", anchor_index, expected=shape, form=form, like=embeddings)
-    if anchor_index.device.type == "cpu":  # elsewhere it would wait for the device, where a wrong index fails anyway
+    # Elsewhere it would wait for the device, where a wrong index fails anyway; a compiler cannot trace it.
+    if anchor_index.device.type == "cpu" and not torch.compiler.is_compiling():
         low, high, rows = int(anchor_index.min()), int(anchor_index.max()), m * _n_views(keys)
         if low < -1 or high >= rows:
             requirement = f"anchor_index must be -1 or a row of keys, 0 to {rows - 1}"

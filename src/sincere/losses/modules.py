@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from sincere import checks
@@ -17,6 +18,7 @@ from sincere.losses.functional import (
     sincere_loss,
     supcon_loss,
 )
+from sincere.losses.inputs import check_temperature
 from sincere.losses.kernels.select import KERNELS
 
 
@@ -43,10 +45,12 @@ class ContrastiveLoss(nn.Module):
     ) -> None:
         super().__init__()
         caller = type(self).__name__
-        if not isinstance(temperature, Tensor):
-            temperature = checks.number(caller, "temperature", temperature, above=0.0)
-        self.temperature = temperature
-        self.normalize = normalize
+        check_temperature(caller, temperature, torch.float32)
+        if isinstance(temperature, Tensor) and not isinstance(temperature, nn.Parameter):
+            self.register_buffer("temperature", temperature)
+        else:
+            self.temperature = temperature
+        self.normalize = checks.flag(caller, "normalize", normalize)
         self.reduction = checks.choice(caller, "reduction", reduction, REDUCTIONS)
         self.kernel = checks.choice(caller, "kernel", kernel, KERNELS)
 

@@ -5,13 +5,14 @@ J is the symmetrised divergence KL(p+ || p-) + KL(p- || p+). docs/theory.md prov
 
 from __future__ import annotations
 
-from math import log
+from math import inf, log
 
 import torch
 from torch.distributions import Distribution, kl_divergence
 
 from sincere import checks
 from sincere.records.estimates import MonteCarlo
+from sincere.theory.distributions import check_pair
 
 
 def sincere_bound(divergence: float, n_noise: int) -> float:
@@ -60,7 +61,7 @@ def divergence_lower_bound(loss: float, n_noise: int, *, tighter: bool = True) -
 
 def divergence_cap(n_noise: int, *, tighter: bool = True) -> float:
     """Return the largest bound that |N| noise items can show, whatever the true divergence."""
-    return divergence_lower_bound(0.0, n_noise, tighter=tighter)
+    return divergence_lower_bound(0.0, checks.count("divergence_cap", "n_noise", n_noise, least=1), tighter=tighter)
 
 
 def symmetrised_kl(p: Distribution, q: Distribution, *, n_samples: int = 100_000) -> MonteCarlo:
@@ -71,6 +72,8 @@ def symmetrised_kl(p: Distribution, q: Distribution, *, n_samples: int = 100_000
         >>> symmetrised_kl(Normal(0.0, 1.0), Normal(2.0, 1.0))
         MonteCarlo(estimate=4.0, standard_error=0.0)
     """
+    check_pair("symmetrised_kl", p=p, q=q)
+    n_samples = checks.count("symmetrised_kl", "n_samples", n_samples, least=2)
     try:
         return MonteCarlo(float(kl_divergence(p, q) + kl_divergence(q, p)), 0.0)
     except NotImplementedError:
@@ -78,6 +81,8 @@ def symmetrised_kl(p: Distribution, q: Distribution, *, n_samples: int = 100_000
     total, variance = 0.0, 0.0
     for a, b in ((p, q), (q, p)):
         x = a.sample(torch.Size([n_samples]))
+        if b.support is not None and not bool(b.support.check(x).all()):
+            return MonteCarlo(inf, 0.0)  # one has mass where the other has none
         difference = (a.log_prob(x) - b.log_prob(x)).double()
         total += difference.mean().item()
         variance += difference.var().item() / n_samples
@@ -85,4 +90,4 @@ def symmetrised_kl(p: Distribution, q: Distribution, *, n_samples: int = 100_000
 
 
 def _divergence(caller: str, value: float) -> float:
-    return checks.number(caller, "divergence", value, least=0.0)
+    return inf if value == inf else checks.number(caller, "divergence", value, least=0.0)

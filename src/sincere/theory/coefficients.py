@@ -7,6 +7,7 @@ for SINCERE is on the scale of one pair loss: times |P_i|.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -63,7 +64,8 @@ def to_coefficients(s: Tensor, log_denominators: Tensor, counts: Tensor, formula
     """Turn similarities to partners into d loss_i / d s_ip, in place; see `gradient_coefficients`."""
     s.sub_(log_denominators)
     if formula.partners_in_denominator:
-        return s.exp_().sub_(1 / counts)
+        # A partner is in its own denominator, so s - D <= 0 but for rounding.
+        return s.clamp_max_(0.0).exp_().sub_(1 / counts)
     return s.neg_().add_(formula.epsilon).sigmoid_().div_(-counts)
 
 
@@ -72,7 +74,8 @@ class Repulsion:
     """How much of a set of same-class pairs a loss pushes apart.
 
     Attributes:
-        share: Unordered same-class pairs whose two ordered coefficients sum to more than 0, as a fraction.
+        share: Unordered same-class pairs whose two ordered coefficients sum to more than 0, beyond rounding, as a
+            fraction. NaN if an embedding is.
         strength: Mean of that sum over those pairs; 0 if there are none.
         n_pairs: Unordered same-class pairs.
     """
@@ -135,6 +138,9 @@ def repulsion_meter(
 def _repelled(at: Denominators, sizes: Tensor, formula: Formula) -> tuple[Tensor, Tensor]:
     """Return, for each class, the number of repelled pairs and the sum of their forces."""
     repelled, force = torch.zeros_like(sizes), torch.zeros(len(sizes), dtype=at.z.dtype)
+    # e^{s - D} is known to about eps |D|, and 1/|P| is subtracted from it twice: less than that has no sign.
+    largest = at.log_denominators.abs().nan_to_num(nan=0.0, posinf=0.0).max()
+    rounding = 8 * torch.finfo(at.z.dtype).eps * (1 + largest)
     for block in at.class_blocks():
         rows, columns = block.anchors, block.members
         s = torch.bmm(at.z[rows] * at.inverse_temperature, at.z[columns].mT)
@@ -147,11 +153,15 @@ def _repelled(at: Denominators, sizes: Tensor, formula: Formula) -> tuple[Tensor
         else:
             both, times = to_coefficients(s.clone(), own, counts, formula), 1
             both += to_coefficients(s, others, counts, formula)
-        block.leave_out(both, 0.0).clamp_min_(0.0)
-        repelled.index_add_(0, classes, torch.gt(both, 0.0, out=s).sum(dim=(1, 2)).to(repelled.dtype) // times)
+        block.leave_out(both, 0.0)
+        positive = torch.gt(both, rounding / counts, out=s)
+        both.mul_(positive)
+        repelled.index_add_(0, classes, positive.sum(dim=(1, 2)).to(repelled.dtype) // times)
         force.index_add_(0, classes, both.sum(dim=(1, 2)) / times)
     return repelled, force
 
 
 def _summary(repelled: int, force: float, n_pairs: int) -> Repulsion:
+    if math.isnan(force):  # NaN embeddings: not hidden in a share of 0
+        return Repulsion(math.nan, math.nan, n_pairs)
     return Repulsion(repelled / max(1, n_pairs), force / max(1, repelled), n_pairs)

@@ -87,6 +87,11 @@ def class_divergence_bounds(
     n = len(embeddings)
     form = f"(n,) with n = {n} embeddings"
     labels = checks.integers(CALLER, "labels", labels, expected=(n,), form=form, like=embeddings)
+    checks.number(CALLER, "temperature", temperature, above=0.0)
+    checks.count(CALLER, "n_resamples", n_resamples, least=1)
+    checks.count(CALLER, "seed", seed, least=0)
+    if not bool(embeddings.isfinite().all()):
+        raise InputValueError(checks.wording(CALLER, "embeddings must be finite", "NaN or infinity"))
     embeddings, labels = embeddings[labels != -1].detach(), labels[labels != -1]
     classes, sizes = labels.unique(return_counts=True)
     _check_classes(classes, sizes, n_noise)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from sincere import checks
-from sincere.errors import InputValueError
+from sincere.theory.distributions import check_pair
 from sincere.theory.selection import selection_log_probabilities
 
 
@@ -56,14 +56,7 @@ class GenerativeModel:
 
     def __init__(self, target: Distribution, noise: Distribution, *, n_targets: int, n_noise: int) -> None:
         caller = "GenerativeModel"
-        for name, distribution in (("target", target), ("noise", noise)):
-            if distribution.batch_shape:
-                requirement = f"{name} must be one distribution, without batch shape"
-                remedy = "Wrap it in torch.distributions.Independent"
-                raise InputValueError(checks.wording(caller, requirement, tuple(distribution.batch_shape), remedy))
-        if target.event_shape != noise.event_shape:
-            requirement = f"noise must have the target's event shape {tuple(target.event_shape)}"
-            raise InputValueError(checks.wording(caller, requirement, tuple(noise.event_shape)))
+        check_pair(caller, target=target, noise=noise)
         self.target, self.noise = target, noise
         self.n_targets = checks.count(caller, "n_targets", n_targets, least=1)
         self.n_noise = checks.count(caller, "n_noise", n_noise, least=1)
@@ -71,11 +64,13 @@ class GenerativeModel:
 
     def sample(self, n_draws: int) -> Draw:
         """Draw data sets: P and S uniformly among the indices, then every item."""
-        places = torch.rand(n_draws, self.n_items).argsort(dim=1)  # a random permutation per draw
-        partners, selected = places[:, : self.n_targets - 1], places[:, self.n_targets - 1]
+        n_draws = checks.count("GenerativeModel.sample", "n_draws", n_draws, least=1)
         target = self.target.sample(torch.Size([n_draws, self.n_targets]))
         noise = self.noise.sample(torch.Size([n_draws, self.n_noise]))
         drawn = torch.cat([target, noise], dim=1)
+        # A random permutation per draw: the places of P, of S and of the noise.
+        places = torch.rand(n_draws, self.n_items, device=drawn.device).argsort(dim=1)
+        partners, selected = places[:, : self.n_targets - 1], places[:, self.n_targets - 1]
         index = places.view(n_draws, self.n_items, *[1] * len(self.target.event_shape)).expand_as(drawn)
         return Draw(torch.empty_like(drawn).scatter_(1, index, drawn), selected, partners.sort(dim=1).values)
 
@@ -99,12 +94,13 @@ class GenerativeModel:
         log_target, log_noise = self.target.log_prob(items), self.noise.log_prob(items)  # (draws, N)
         everything = range(self.n_items)
         log_prior = -log(comb(self.n_items, self.n_targets - 1)) - log(self.n_items - self.n_targets + 1)
-        result = items.new_zeros(log_target.shape, dtype=log_target.dtype)
+        log_joint = torch.full_like(log_target, -torch.inf)  # of the given P and each S; no underflow
+        partners = partners.sort(dim=1).values
         for subset in itertools.combinations(everything, self.n_targets - 1):
-            matching = (partners == torch.tensor(subset, dtype=torch.int64)).all(dim=1)
+            matching = (partners == partners.new_tensor(subset)).all(dim=1)
             for chosen in sorted(set(everything) - set(subset)):
                 targets = [*subset, chosen]
                 others = [i for i in everything if i not in targets]
-                log_joint = log_prior + log_target[:, targets].sum(dim=1) + log_noise[:, others].sum(dim=1)
-                result[:, chosen] += matching * log_joint.exp()
-        return result / result.sum(dim=1, keepdim=True)
+                joint = log_prior + log_target[:, targets].sum(dim=1) + log_noise[:, others].sum(dim=1)
+                log_joint[:, chosen] = torch.where(matching, joint, log_joint[:, chosen])
+        return log_joint.softmax(dim=1)

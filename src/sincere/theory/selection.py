@@ -60,7 +60,11 @@ def ideal_losses(
     """
     terms = LOG_TERMS[checks.choice("ideal_losses", "loss", loss, LOG_TERMS)]
     draw = model.sample(n_draws)
-    return -terms(score(draw.items), draw.partners).gather(1, draw.selected[:, None])[:, 0]
+    scores = score(draw.items)
+    if scores.shape != (n_draws, model.n_items):
+        requirement = f"score must return one number per item, shape {(n_draws, model.n_items)}"
+        raise InputValueError(checks.wording("ideal_losses", requirement, checks.shape(scores)))
+    return -terms(scores, draw.partners).gather(1, draw.selected[:, None])[:, 0]
 
 
 def ideal_loss(

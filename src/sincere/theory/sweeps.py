@@ -34,9 +34,10 @@ def gaussian_sweep(*, n_draws: int = 4000, seed: int = 0) -> list[dict[str, Any]
             target, noise = (
                 Independent(Normal(torch.full((dimension,), mean), 1.0), 1) for mean in (setting["separation"], 0.0)
             )
-            torch.manual_seed(seed)
             model = GenerativeModel(target, noise, n_targets=2, n_noise=n_noise)
-            loss = ideal_loss(model, model.log_ratio, n_draws=n_draws)
+            with torch.random.fork_rng():  # leaves the caller's generator as it is
+                torch.manual_seed(seed)
+                loss = ideal_loss(model, model.log_ratio, n_draws=n_draws)
             divergence = symmetrised_kl(target, noise).estimate
             quantities = {
                 "loss": loss.estimate,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 from sincere.report.figures import FORMATS, bounds_figure, coefficient_range_figure, save_figure
@@ -20,5 +20,7 @@ def write_theory_figures(folder: Path, *, n_draws: int = 4000, formats: tuple[st
 
 
 if __name__ == "__main__":
-    for path in write_theory_figures(Path(sys.argv[1]), formats=("svg",)):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="where to write the figures, as SVG")
+    for path in write_theory_figures(parser.parse_args().folder, formats=("svg",)):
         print(path)

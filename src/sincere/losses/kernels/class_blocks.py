@@ -49,7 +49,7 @@ def class_blocks(ids: Tensor, side: int) -> Iterator[ClassBlock]:
     starts = members_of.cumsum(0)[by_size] - sizes
     n_large, n_classes = int((sizes > side).sum()), int((sizes > 1).sum())
     for start, size in zip(starts[:n_large].tolist(), sizes[:n_large].tolist(), strict=True):
-        pieces = torch.arange(start, start + size).view(1, -1).chunk(math.ceil(size / side), dim=1)
+        pieces = torch.arange(start, start + size, device=ids.device).view(1, -1).chunk(math.ceil(size / side), dim=1)
         for i, rows in enumerate(pieces):
             yield from (ClassBlock(rows, columns) for columns in pieces[i:])
     first = n_large
@@ -59,7 +59,7 @@ def class_blocks(ids: Tensor, side: int) -> Iterator[ClassBlock]:
         if together * largest * largest > side * side:
             together = int((sizes[first:n_classes] > largest // 2).sum())
         batch = slice(first, first + min(together, side * side // (largest * largest)))
-        offsets = torch.arange(largest)
+        offsets = torch.arange(largest, device=ids.device)
         present = offsets < sizes[batch, None]
         members = torch.where(present, starts[batch, None] + offsets, starts[batch, None])
         yield ClassBlock(members, members, None if present.all() else present)

@@ -87,7 +87,7 @@ class _Sorted:
         self.key_ids, self.key_rows = contrast.key_ids.sort(stable=True)
         self.counts = contrast.partner_counts[self.rows]
         position = torch.empty_like(self.key_rows)
-        position[self.key_rows] = torch.arange(len(position))
+        position[self.key_rows] = torch.arange(len(position), device=position.device)
         original = contrast.self_index[self.rows]
         self.self_index = torch.where(original < 0, original, position[original.clamp_min(0)])
 

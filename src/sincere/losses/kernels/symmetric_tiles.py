@@ -2,8 +2,10 @@
 
 Three steps, with the rows sorted by class:
 1. Denominators: for each tile of the upper triangle E = e^s, whose row and column sums go to both sides (1/2 GEMM).
-2. Partners: class by class, all pairs of one class; they need only their anchor's denominator.
-3. Gradient of the denominators: each tile again, times (a_i + a_j), to both sides (1/2 + 1 GEMM).
+2. Partners: class by class, all pairs of one class; they need only their anchor's denominator. SupCon's act through
+   their sum alone.
+3. Gradient of the denominators: each tile again, times (a_i + a_j), to both sides (1/2 + 1 GEMM). SupCon's partners are
+   subtracted here, pair by pair: in a tight class the two nearly cancel, and sums of them would not.
 Two GEMMs' worth in all, against three in row blocks, and a tile never leaves the cache between operations.
 
 No maximum is subtracted in e^s, so the similarities must be small enough: see `similarity_limit`.
@@ -26,7 +28,7 @@ from sincere.shapes import PerAnchor, Rows
 
 
 def similarity_limit(dtype: torch.dtype) -> float:
-    """Return the largest |s| for which e^s, its sums over a batch and its inverses stay in range: 39 in float32."""
+    """Return the largest |s| for which e^s, its sums over a batch and its inverses stay in range: 39.9 in float32."""
     return 0.45 * math.log(torch.finfo(dtype).max)
 
 
@@ -44,25 +46,24 @@ def walk_symmetric_tiles(
     ids, order = contrast.ids.sort(stable=True)
     z = z.index_select(0, order)
     counts = contrast.partner_counts[order]
-    tiles = _Tiles(z, inverse_temperature, None if formula.partners_in_denominator else ids, side)
+    tiles = _Tiles(z, inverse_temperature, ids, side, with_partners=formula.partners_in_denominator)
 
     totals = tiles.denominators()
     log_totals = totals.log()
     scale = None if weights is None else torch.where(counts > 0, weights[order] / counts, 0.0)
     d_z = None if weights is None else torch.zeros_like(z)
     if formula.partners_in_denominator:
-        attraction = _attract_to_class_sums(z, ids, inverse_temperature, scale, d_z, side)
-        losses, pulls = counts * log_totals - attraction, counts
+        losses, pulls = counts * log_totals - _partner_sums(z, ids, side) * inverse_temperature, counts
     else:
         thresholds = log_totals + formula.epsilon
         losses, pulls = _attract_pairs(z, ids, inverse_temperature, thresholds, scale, d_z, side)
         losses -= counts * formula.epsilon
     losses = torch.where(counts > 0, losses / counts, 0.0)
-    back = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order)))
+    back = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))
     if d_z is None or scale is None:
         return Walk(losses[back], log_totals[back])
 
-    tiles.repel(torch.where(totals == 0, 0.0, scale * pulls / totals), d_z)
+    tiles.repel(torch.where(totals == 0, 0.0, scale * pulls / totals), scale, d_z)
     similarity = torch.dot(d_z.flatten(), z.flatten()) * (0.5 * inverse_temperature)  # d_z counts each pair twice
     # z is not needed any more: its memory holds the result.
     anchors = torch.index_select(d_z, 0, back, out=z)
@@ -70,76 +71,74 @@ def walk_symmetric_tiles(
 
 
 class _Tiles:
-    """e^s in tiles of the upper triangle, zero on the diagonal and, given sorted class ids, within each class."""
+    """e^s in tiles of the upper triangle; zero on the diagonal and, unless `with_partners`, within each class.
 
-    def __init__(self, z: Rows, inverse_temperature: float, ids: Tensor | None, side: int) -> None:
-        self.z = z
+    `ids` are sorted.
+    """
+
+    def __init__(self, z: Rows, inverse_temperature: float, ids: Tensor, side: int, *, with_partners: bool) -> None:
+        self.z, self.with_partners = z, with_partners
         self.log2_scale = inverse_temperature * math.log2(math.e)  # e^s as a power of 2: exp2 takes half the time
         self.blocks = [slice(start, min(start + side, len(z))) for start in range(0, len(z), side)]
-        self.buffers = z.new_empty(2, side * side)
-        self.ids = None if ids is None else ids.to(z.dtype)  # compared as floats: four times faster
-        if ids is not None:
-            self.first = ids[[block.start for block in self.blocks]].tolist()
-            self.last = ids[[block.stop - 1 for block in self.blocks]].tolist()
+        self.buffers = z.new_empty(3 if with_partners else 2, side * side)
+        self.ids = ids.to(z.dtype)  # compared as floats: four times faster
+        self.first = ids[[block.start for block in self.blocks]].tolist()
+        self.last = ids[[block.stop - 1 for block in self.blocks]].tolist()
 
     def denominators(self) -> PerAnchor:
         """Return the row sums of e^s."""
         totals = self.z.new_zeros(len(self.z))
-        for rows, columns, e in self._walk():
+        for i, j, e in self._walk():
+            rows, columns = self.blocks[i], self.blocks[j]
             totals[rows] += e.sum(dim=1)
-            if rows != columns:
+            if i != j:
                 totals[columns] += e.sum(dim=0)
         return totals
 
-    def repel(self, strengths: PerAnchor, d_z: Rows) -> None:
-        """Add sum_j (strength_i + strength_j) e^s_ij z_j to each row of d_z."""
-        for rows, columns, e in self._walk():
-            factors = self._buffer(1, rows, columns)
+    def repel(self, strengths: PerAnchor, scale: PerAnchor, d_z: Rows) -> None:
+        """Add sum_j (strength_i + strength_j) e^s_ij z_j to each row of d_z.
+
+        With partners in the denominator also subtract their attraction, sum_p (scale_i + scale_p) z_p.
+        """
+        for i, j, e in self._walk():
+            rows, columns = self.blocks[i], self.blocks[j]
+            factors = self._buffer(1, i, j)
             e.mul_(torch.add(strengths[rows, None], strengths[columns], out=factors))
+            if self.with_partners and self.last[i] >= self.first[j]:
+                same = torch.eq(self.ids[rows, None], self.ids[columns], out=self._buffer(2, i, j))
+                e.addcmul_(same, torch.add(scale[rows, None], scale[columns], out=factors), value=-1.0)
+                if i == j:
+                    e.diagonal().zero_()
             d_z[rows].addmm_(e, self.z[columns])
-            if rows != columns:
+            if i != j:
                 d_z[columns].addmm_(e.T, self.z[rows])
 
-    def _walk(self) -> Iterator[tuple[slice, slice, Tensor]]:
+    def _walk(self) -> Iterator[tuple[int, int, Tensor]]:
         for i, rows in enumerate(self.blocks):
             scaled = self.z[rows] * self.log2_scale
             for j, columns in enumerate(self.blocks[i:], start=i):
-                if self.ids is not None and self.first[i] == self.last[j]:
+                if not self.with_partners and self.first[i] == self.last[j]:
                     continue  # one class only
-                e = self._buffer(0, rows, columns)
+                e = self._buffer(0, i, j)
                 torch.mm(scaled, self.z[columns].T, out=e).exp2_()
-                if self.ids is not None and self.last[i] >= self.first[j]:
-                    e.mul_(torch.ne(self.ids[rows, None], self.ids[columns], out=self._buffer(1, rows, columns)))
+                if not self.with_partners and self.last[i] >= self.first[j]:
+                    e.mul_(torch.ne(self.ids[rows, None], self.ids[columns], out=self._buffer(1, i, j)))
                 elif i == j:
                     e.diagonal().zero_()
-                yield rows, columns, e
+                yield i, j, e
 
-    def _buffer(self, which: int, rows: slice, columns: slice) -> Tensor:
-        height, width = rows.stop - rows.start, columns.stop - columns.start
+    def _buffer(self, which: int, i: int, j: int) -> Tensor:
+        height, width = (self.blocks[k].stop - self.blocks[k].start for k in (i, j))
         return self.buffers[which, : height * width].view(height, width)
 
 
-def _attract_to_class_sums(
-    z: Rows, ids: Tensor, inverse_temperature: float, scale: PerAnchor | None, d_z: Rows | None, block: int
-) -> PerAnchor:
-    """SupCon's partners, which attract with equal strength: sum_p s_ip per anchor, and its gradient into d_z.
-
-    They act through their sum alone, so this is linear in n; some rows at a time, to need no copy of z.
-    """
+def _partner_sums(z: Rows, ids: Tensor, block: int) -> PerAnchor:
+    """Return sum_p z_i . z_p over the partners of each row, linear in n; some rows at a time, to need no copy of z."""
     sums = z.new_zeros(int(ids[-1]) + 1, z.shape[1]).index_add_(0, ids, z)
-    attraction = z.new_empty(len(z))
-    for rows in torch.arange(len(z)).split(block):
-        partners = sums[ids[rows]].sub_(z[rows])
-        attraction[rows] = torch.linalg.vecdot(z[rows], partners) * inverse_temperature
-        if scale is not None and d_z is not None:
-            d_z[rows] -= partners.mul_(scale[rows, None])
-    if scale is not None and d_z is not None:
-        sums.zero_()
-        for rows in torch.arange(len(z)).split(block):
-            sums.index_add_(0, ids[rows], z[rows] * scale[rows, None])
-        for rows in torch.arange(len(z)).split(block):
-            d_z[rows] -= sums[ids[rows]].addcmul_(z[rows], scale[rows, None], value=-1.0)
-    return attraction
+    result = z.new_empty(len(z))
+    for rows in torch.arange(len(z), device=z.device).split(block):
+        result[rows] = torch.linalg.vecdot(z[rows], sums[ids[rows]].sub_(z[rows]))
+    return result
 
 
 def _attract_pairs(
