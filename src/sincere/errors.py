@@ -11,6 +11,10 @@ class InputValueError(SincereError, ValueError):
     """An argument has the right type and a wrong value or shape."""
 
 
+class DataError(SincereError, ValueError):
+    """A data set is missing, damaged or not what its name promises."""
+
+
 class UnsupportedError(SincereError, RuntimeError):
     """What was asked for exists, but not in this combination; the message names one that works."""
 

@@ -1,0 +1,81 @@
+"""Colour changes of a whole batch, each image by its own factors and in its own order, as torchvision's ColorJitter.
+
+Images are float in [0, 1], (n, 3, h, w). kornia's batched ColorJitter draws one order for the whole batch, which would
+make an image's view depend on its batch; here images are grouped by their order.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import torch
+from torch import Tensor
+
+from sincere.data.draws import Draws
+
+_ORDERS = torch.tensor(list(permutations(range(4))))  # (24, 4)
+_LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601-2, as PIL and torchvision
+
+
+def jitter(images: Tensor, draws: Draws, strength: tuple[float, float, float, float], chance: float) -> Tensor:
+    """Change brightness, contrast, saturation and hue of a share of the images.
+
+    The first three are multiplied by a factor uniform in [1 - strength, 1 + strength], the hue is turned by up to
+    +-strength of a full circle.
+    """
+    names = ("brightness", "contrast", "saturation")
+    factors = [
+        draws.uniform(f"jitter/{name}", max(0.0, 1 - s), 1 + s)[:, None, None, None]
+        for name, s in zip(names, strength, strict=False)
+    ]
+    factors.append(draws.uniform("jitter/hue", -strength[3], strength[3])[:, None, None])
+    order = (draws.uniform("jitter/order") * len(_ORDERS)).long()
+    order = torch.where(draws.chance("jitter", chance), order, len(_ORDERS))  # the last group stays as it is
+    by_order = order.argsort(stable=True)
+    ends = torch.bincount(order, minlength=len(_ORDERS) + 1).cumsum(0).tolist()
+    result = images[by_order]
+    factors = [factor[by_order] for factor in factors]
+    for start, end, operations in zip([0, *ends], ends, _ORDERS.tolist(), strict=False):
+        if start < end:
+            group = result[start:end]
+            for operation in operations:
+                _OPERATIONS[operation](group, factors[operation][start:end])
+    return torch.empty_like(result).index_copy_(0, by_order, result)
+
+
+def grey(images: Tensor) -> Tensor:
+    """Return the luma (n, 1, h, w)."""
+    r, g, b = images.unbind(1)
+    return (r * _LUMA[0]).add_(g, alpha=_LUMA[1]).add_(b, alpha=_LUMA[2]).unsqueeze_(1)
+
+
+def _brightness_(images: Tensor, factor: Tensor) -> None:
+    images.mul_(factor).clamp_(0, 1)
+
+
+def _contrast_(images: Tensor, factor: Tensor) -> None:
+    mean = grey(images).mean(dim=(1, 2, 3), keepdim=True)
+    images.mul_(factor).add_(mean * (1 - factor)).clamp_(0, 1)
+
+
+def _saturation_(images: Tensor, factor: Tensor) -> None:
+    luma = grey(images)
+    images.mul_(factor).add_(luma.mul_(1 - factor)).clamp_(0, 1)
+
+
+def _hue_(images: Tensor, turn: Tensor) -> None:
+    """Turn the hue of HSV; value and saturation stay."""
+    r, g, b = images.unbind(1)
+    value = torch.maximum(torch.maximum(r, g), b)
+    chroma = value - torch.minimum(torch.minimum(r, g), b)
+    scale = chroma.clamp_min(1e-8)
+    # Hue in sixths of the circle, from the largest channel; grey has none, and none is needed for it.
+    hue = torch.where(r == value, (g - b) / scale, torch.where(g == value, (b - r) / scale + 2, (r - g) / scale + 4))
+    hue += 6 * turn
+    for channel, offset in enumerate((5.0, 3.0, 1.0)):
+        k = (hue + offset).remainder_(6)
+        share = torch.minimum(k, 4 - k).clamp_(0, 1)
+        torch.addcmul(value, chroma, share, value=-1, out=images[:, channel])
+
+
+_OPERATIONS = (_brightness_, _contrast_, _saturation_, _hue_)

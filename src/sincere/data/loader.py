@@ -1,0 +1,75 @@
+"""Batches of views for training, made ahead in a background thread; plain batches for evaluation, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sincere.data.dataset import ImageSet
+from sincere.data.samplers import Sampler
+from sincere.data.views import Augmentation, Preparation, make_views
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Network input: (n, views, c, size, size) views in training, (n, c, size, size) otherwise; labels and ids (n,)."""
+
+    inputs: Tensor
+    labels: Tensor
+    ids: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class ViewLoader:
+    """The batches of a training run, from any step on; a batch is a function of (seed, step) alone."""
+
+    images: ImageSet
+    sampler: Sampler
+    augmentation: Augmentation
+    preparation: Preparation
+    seed: int = 0
+    n_views: int = 2
+    device: torch.device | str = "cpu"
+
+    def batch(self, step: int) -> Batch:
+        """Return batch `step`, counted from 0 over all epochs."""
+        chosen = self.sampler.batch(step)
+        images = self.images.images.gather(self.images.positions[chosen]).to(self.device)
+        labels, ids = (
+            torch.from_numpy(values[chosen]).to(self.device) for values in (self.images.labels, self.images.ids)
+        )
+        views = make_views(
+            images,
+            ids,
+            self.augmentation,
+            self.preparation,
+            seed=self.seed,
+            epoch=step // self.sampler.n_batches,
+            n_views=self.n_views,
+        )
+        return Batch(views, labels, ids)
+
+    def batches(self, start: int, end: int) -> Iterator[Batch]:
+        """Yield batches `start` to `end` - 1, the next one being made while the last is used."""
+        with ThreadPoolExecutor(1) as maker:
+            upcoming = maker.submit(self.batch, start) if start < end else None
+            for step in range(start, end):
+                assert upcoming is not None
+                current = upcoming
+                upcoming = maker.submit(self.batch, step + 1) if step + 1 < end else None
+                yield current.result()
+
+
+def plain_batches(
+    images: ImageSet, preparation: Preparation, *, batch_size: int = 512, device: torch.device | str = "cpu"
+) -> Iterator[Batch]:
+    """Yield all images once, in order, un-augmented."""
+    for chosen in np.array_split(np.arange(len(images)), max(1, -(-len(images) // batch_size))):
+        pixels = images.images.gather(images.positions[chosen]).to(device)
+        labels, ids = (torch.from_numpy(values[chosen]).to(device) for values in (images.labels, images.ids))
+        yield Batch(preparation.plain(pixels), labels, ids)

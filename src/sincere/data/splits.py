@@ -1,0 +1,47 @@
+"""Stratified, seeded splits."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sincere import checks
+from sincere.errors import InputValueError
+
+
+def stratified_split(
+    labels: ArrayLike, fraction: float, *, seed: int = 0
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Split positions in two, class by class: (the rest, about `fraction` of each class), both ascending.
+
+    Every class keeps at least one image on each side. Shares that do not come out even are rounded by largest
+    remainder, ties broken by the seed, so that the second part has round(fraction x n) images in all where the classes
+    allow it, and no class id is favoured.
+
+    Raises:
+        InputValueError: `fraction` is not between 0 and 1, or a class has a single image.
+
+    Example:
+        >>> rest, held_out = stratified_split([0, 0, 0, 0, 1, 1, 1, 1], 0.25)
+        >>> len(rest), len(held_out)
+        (6, 2)
+    """
+    caller = "stratified_split"
+    classes, inverse, sizes = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
+    share = checks.number(caller, "fraction", fraction, above=0.0)
+    if share >= 1:
+        raise InputValueError(checks.wording(caller, "fraction must be below 1", fraction))
+    if sizes.min() < 2:
+        requirement = "every class must have at least 2 images to be split"
+        raise InputValueError(checks.wording(caller, requirement, f"1 of class {classes[sizes.argmin()]}"))
+    generator = np.random.default_rng(seed)
+    exact = sizes * share
+    counts = np.floor(exact).astype(np.int64)
+    missing = round(float(exact.sum())) - int(counts.sum())
+    by_remainder = np.lexsort((generator.random(len(classes)), -(exact - counts)))
+    counts[by_remainder[:missing]] += 1
+    counts = np.clip(counts, 1, sizes - 1)
+    held_out = np.concatenate(
+        [generator.permutation(np.flatnonzero(inverse == c))[: counts[c]] for c in range(len(classes))]
+    )
+    return np.setdiff1d(np.arange(len(inverse)), held_out), np.sort(held_out)

@@ -1,0 +1,115 @@
+"""A data set in one .npz: loaded, filtered, split; anything wrong is said in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sincere.data.npz import load_npz
+from sincere.errors import DataError, InputValueError
+
+
+def arrays(**changes: Any) -> dict[str, Any]:
+    generator = np.random.default_rng(0)
+    good = {
+        "train_images": generator.integers(0, 256, (60, 8, 8, 3), dtype=np.uint8),
+        "train_labels": np.arange(60) % 3,
+        "test_images": generator.integers(0, 256, (30, 8, 8, 3), dtype=np.uint8),
+        "test_labels": np.arange(30) % 3,
+        "class_names": np.array(["bird", "cat", "dog"]),
+    }
+    return {name: value for name, value in {**good, **changes}.items() if value is not None}
+
+
+def write(path: Path, **changes: Any) -> Path:
+    np.savez(path, **arrays(**changes))
+    return path
+
+
+def test_loaded_as_it_is(tmp_path: Path) -> None:
+    data = load_npz(write(tmp_path / "pets.npz"))
+    assert (data.name, data.class_names, data.size, data.augmentation) == ("pets", ("bird", "cat", "dog"), 8, "paper")
+    given = arrays()["train_images"]
+    assert torch.equal(data.train.images.gather(np.array([7, 2])), torch.from_numpy(given[[7, 2]]).permute(0, 3, 1, 2))
+    pixels = given.reshape(-1, 3) / 255
+    np.testing.assert_allclose(data.mean, pixels.mean(0), rtol=1e-9)
+    np.testing.assert_allclose(data.std, pixels.std(0), rtol=1e-6)
+    assert data.test.ids.tolist() == list(range(30))
+
+
+def test_class_names_are_optional_and_grey_is_light(tmp_path: Path) -> None:
+    grey = {f"{part}_images": arrays()[f"{part}_images"][..., :1] for part in ("train", "test")}
+    data = load_npz(write(tmp_path / "a.npz", class_names=None, **grey))
+    assert data.class_names == ("0", "1", "2")
+    assert data.augmentation == "light"
+
+
+def test_class_filter(tmp_path: Path) -> None:
+    data = load_npz(write(tmp_path / "a.npz"))
+    pair = data.select_classes(["dog", "cat"])
+    assert pair.class_names == ("dog", "cat")
+    assert np.bincount(pair.train.labels).tolist() == [20, 20]
+    assert np.array_equal(data.test.labels[pair.test.ids], np.where(pair.test.labels == 0, 2, 1))
+    with pytest.raises(InputValueError) as caught:
+        data.select_classes(["dog", "cet"])
+    assert str(caught.value) == "classes: class must be one of 'bird', 'cat', 'dog'; got 'cet'. Did you mean 'cat'?"
+    with pytest.raises(DataError, match="at least two different classes are needed; got dog, dog"):
+        data.select_classes(["dog", "dog"])
+
+
+def test_validation_split_is_stratified_and_plain(tmp_path: Path) -> None:
+    data = load_npz(write(tmp_path / "a.npz"))
+    learn, validate = data.validation_split(0.1, seed=4)
+    assert (len(learn), len(validate)) == (54, 6)
+    assert np.bincount(validate.labels).tolist() == [2, 2, 2]
+    assert not set(learn.ids) & set(validate.ids)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"test_labels": None},
+            "array 'test_labels' is missing; it has class_names, test_images, train_images, train_labels",
+        ),
+        ({"train_images": np.zeros((60, 8, 8, 3))}, "train_images must be uint8; got float64"),
+        (
+            {"train_images": np.zeros((60, 8, 8), dtype=np.uint8)},
+            "train_images must have shape (n, h, w, c) with h = w and c = 1 or 3; got (60, 8, 8)",
+        ),
+        (
+            {"test_images": np.zeros((30, 4, 4, 3), dtype=np.uint8)},
+            "train_images and test_images must be of one size; got (8, 8, 3) and (4, 4, 3)",
+        ),
+        ({"train_labels": np.zeros(60)}, "train_labels must be integers of shape (60,); got float64 of shape (60,)"),
+        ({"test_labels": np.arange(7)}, "test_labels must be integers of shape (30,); got int64 of shape (7,)"),
+        ({"train_labels": np.array([{}] * 60)}, "holds pickled objects, which are refused; save plain arrays"),
+    ],
+)
+def test_wrong_arrays(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.npz", **changes)
+    with pytest.raises(DataError) as caught:
+        load_npz(path)
+    assert str(caught.value) == f"{path}: {message}"
+
+
+def test_labels_out_of_range(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        load_npz(write(tmp_path / "a.npz", test_labels=np.arange(30) - 1, class_names=None))
+    assert str(caught.value) == "a: test labels must be 0 to 28; got -1"
+    with pytest.raises(DataError, match="a: train labels must be 0 to 2; got 5"):
+        load_npz(write(tmp_path / "a.npz", train_labels=np.arange(60) % 6))
+    with pytest.raises(DataError, match="a: class 'dog' has no training image"):
+        load_npz(write(tmp_path / "a.npz", train_labels=np.arange(60) % 2))
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 broken"])
+def test_not_an_npz(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"is not a readable \.npz|holds pickled objects"):
+        load_npz(path)

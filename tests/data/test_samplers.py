@@ -1,0 +1,177 @@
+"""Samplers miss nobody: properties over any classes, sizes and seeds."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sincere.data.samplers import BalancedSampler, PByKSampler, Sampler, ShuffleSampler, make_sampler
+from sincere.errors import InputTypeError, InputValueError
+
+
+def labels_of(n_classes: int, per_class: int) -> np.ndarray:
+    return np.random.default_rng(0).permutation(np.repeat(np.arange(n_classes), per_class))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_balanced_with_more_classes_than_slots(seed: int) -> None:
+    """196 classes and 128 slots: every class within any 2 batches in a row; counts of an epoch differ by at most 1."""
+    labels = labels_of(196, 30)
+    sampler = BalancedSampler(labels, 128, seed=seed)
+    batches = [labels[sampler.batch(step)] for step in range(3 * sampler.n_batches)]
+    for first, second in pairwise(batches):
+        assert len(np.union1d(first, second)) == 196
+    for epoch in range(3):
+        seen = np.concatenate(batches[epoch * sampler.n_batches : (epoch + 1) * sampler.n_batches])
+        counts = np.bincount(seen, minlength=196)
+        assert counts.max() - counts.min() <= 1
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(2, 40), st.integers(2, 50), st.integers(0, 5), st.data())
+def test_balanced_for_any_size(n_classes: int, batch_size: int, seed: int, data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(1, 9), min_size=n_classes, max_size=n_classes))
+    labels = np.repeat(np.arange(n_classes), sizes)
+    if len(labels) < batch_size:
+        return
+    sampler = BalancedSampler(labels, batch_size, seed=seed)
+    span = math.ceil(n_classes / batch_size)
+    batches = [labels[sampler.batch(step)] for step in range(4 * span)]
+    if min(sizes) >= batch_size / n_classes + 2:
+        assert all(len(set(sampler.batch(step).tolist())) == batch_size for step in range(40)), (
+            "no image twice in a batch"
+        )
+    for start in range(3 * span):
+        window = np.concatenate(batches[start : start + span])
+        assert len(np.unique(window)) == n_classes, "every class within any ceil(C / B) batches in a row"
+        counts = np.bincount(np.concatenate(batches[: start + 1]), minlength=n_classes)
+        assert counts.max() - counts.min() <= 2, (
+            "within a cycle the turns differ by at most one, and one more at its ends"
+        )
+
+
+@pytest.mark.parametrize("sampler_type", [BalancedSampler, PByKSampler])
+def test_no_image_repeats_before_all_of_its_class_were_seen(sampler_type: type[Sampler]) -> None:
+    labels = np.repeat(np.arange(12), np.arange(4, 28, 2))  # 4 to 26 images
+    sampler = sampler_type(labels, 12, seed=3)
+    seen: dict[int, list[int]] = {}
+    for step in range(200):
+        for image in sampler.batch(step):
+            seen.setdefault(int(labels[image]), []).append(int(image))
+    for label, images in seen.items():
+        size = int((labels == label).sum())
+        for start in range(0, len(images) - size + 1, size):
+            assert len(set(images[start : start + size])) == size
+
+
+def test_classes_do_not_always_meet_the_same_classes() -> None:
+    """A fixed rotation would show each class the same neighbours for ever."""
+    labels = labels_of(60, 8)
+    for sampler in (BalancedSampler(labels, 40), PByKSampler(labels, 40)):
+        partners = {tuple(sorted(set(labels[sampler.batch(step)]))) for step in range(60)}
+        assert len(partners) > 30
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(2, 30), st.integers(2, 4), st.integers(0, 5), st.data())
+def test_p_by_k(n_classes: int, k: int, seed: int, data: st.DataObject) -> None:
+    p = data.draw(st.integers(1, n_classes))
+    labels = np.repeat(np.arange(n_classes), data.draw(st.integers(k, 30)))
+    sampler = PByKSampler(labels, p * k, seed=seed, images_per_class=k)
+    total = np.zeros(n_classes, dtype=np.int64)
+    for step in range(20 * math.ceil(n_classes / p)):
+        chosen = labels[sampler.batch(step)]
+        counts = np.bincount(chosen, minlength=n_classes)
+        assert sorted(counts[counts > 0]) == [k] * p, "K images each of P different classes"
+        assert len(set(sampler.batch(step).tolist())) == p * k, "no image twice"
+        total += counts
+    assert (total.max() - total.min()) <= 2 * k
+
+
+def test_shuffle_shows_each_image_once_an_epoch() -> None:
+    labels = labels_of(5, 21)
+    sampler = ShuffleSampler(labels, 10, seed=1)
+    assert sampler.n_batches == 10
+    epochs = [np.concatenate([sampler.batch(e * 10 + i) for i in range(10)]) for e in range(3)]
+    for epoch in epochs:
+        assert len(set(epoch.tolist())) == 100
+    assert not np.array_equal(epochs[0], epochs[1])
+    assert len(set(np.concatenate(epochs).tolist())) == 105, "what waited in one epoch comes in another"
+
+
+@pytest.mark.parametrize("name", ["shuffle", "balanced", "p-by-k"])
+def test_a_batch_depends_on_seed_and_step_alone(name: str) -> None:
+    """Resuming needs the step number and nothing else."""
+    labels = labels_of(30, 9)
+    straight, resumed, other = (make_sampler(name, labels, 24, seed=seed) for seed in (1, 1, 2))
+    expected = [straight.batch(step) for step in range(40)]
+    for step in (39, 7, 23):
+        assert np.array_equal(resumed.batch(step), expected[step])
+    assert any(not np.array_equal(other.batch(step), expected[step]) for step in range(40))
+
+
+@pytest.mark.parametrize(("n_classes", "batch_size", "expected"), [(10, 64, ShuffleSampler), (40, 64, PByKSampler)])
+def test_auto_takes_p_by_k_where_classes_are_many(n_classes: int, batch_size: int, expected: type[Sampler]) -> None:
+    assert type(make_sampler("auto", labels_of(n_classes, 10), batch_size)) is expected
+
+
+def test_start_up_line() -> None:
+    few = ShuffleSampler(labels_of(4, 50), 100)
+    line = few.describe(2)
+    assert line.startswith("batches of 100 images x 2 views: ")
+    partners = float(line.split(": ")[1].split()[0])
+    assert partners == pytest.approx(50, abs=2)
+    assert "warning" not in line
+    alone = ShuffleSampler(np.arange(100), 10).describe(1)
+    assert alone == (
+        "batches of 10 images x 1 views: 0.0 partners per anchor; "
+        "warning: 100% of the anchors have none and teach nothing"
+    )
+    assert "3.0 partners" in PByKSampler(labels_of(100, 5), 50).describe(2)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda: ShuffleSampler([0, 1, 0], 4),
+            InputValueError,
+            "ShuffleSampler: batch_size must be at most 3, the number of images; got 4",
+        ),
+        (
+            lambda: BalancedSampler([0, 1, 0], 1),
+            InputValueError,
+            "BalancedSampler: batch_size must be an integer of at least 2; got 1",
+        ),
+        (
+            lambda: BalancedSampler([0, 1, 0], 2.0),
+            InputTypeError,
+            "BalancedSampler: batch_size must be an integer of at least 2; got float",
+        ),
+        (
+            lambda: PByKSampler([0, 1, 0, 1, 2], 5),
+            InputValueError,
+            "PByKSampler: batch_size must be a multiple of images_per_class = 2; got 5",
+        ),
+        (
+            lambda: PByKSampler([0, 1] * 10, 8),
+            InputValueError,
+            "PByKSampler: images_per_class must be at least 4; got 2. 8 slots are more than 2 for each of 2 classes",
+        ),
+        (
+            lambda: make_sampler("balance", [0, 1], 2),
+            InputValueError,
+            "make_sampler: sampler must be one of 'auto', 'shuffle', 'balanced', 'p-by-k'; got 'balance'. "
+            "Did you mean 'balanced'?",
+        ),
+    ],
+)
+def test_bad_input(call: object, error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        call()
+    assert str(caught.value) == message

@@ -1,0 +1,184 @@
+"""Views have torchvision's distributions and depend on the image alone, not on its batch."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torchvision.transforms.functional as torchvision_functional
+from PIL import Image
+from scipy import stats
+from torchvision.transforms import ColorJitter, RandomResizedCrop
+
+from sincere.data.colour import _OPERATIONS, grey
+from sincere.data.draws import Draws
+from sincere.data.views import AUGMENTATIONS, Augmentation, Preparation, crop_boxes, make_views, one_view
+
+PLAIN = Preparation(16, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+IDS = torch.arange(4000)
+
+
+def images(n: int, *, channels: int = 3, side: int = 16) -> torch.Tensor:
+    return torch.randint(0, 256, (n, channels, side, side), dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_any_split_or_order_of_the_batch_gives_the_same_views(name: str, channels: int) -> None:
+    x, ids = images(60, channels=channels), torch.randperm(1000)[:60]
+    preparation = Preparation(16, (0.5,) * channels, (0.25,) * channels)
+    options = {"seed": 3, "epoch": 2, "n_views": 2}
+    whole = make_views(x, ids, AUGMENTATIONS[name], preparation, **options)
+    assert whole.shape == (60, 2, channels, 16, 16)
+    parts = [
+        make_views(a, b, AUGMENTATIONS[name], preparation, **options)
+        for a, b in zip(x.split(17), ids.split(17), strict=True)
+    ]
+    torch.testing.assert_close(torch.cat(parts), whole, atol=1e-6, rtol=0)
+    order = torch.randperm(60)
+    shuffled = make_views(x[order], ids[order], AUGMENTATIONS[name], preparation, **options)
+    torch.testing.assert_close(shuffled, whole[order], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["paper", "light", "digits"])
+def test_views_epochs_and_seeds_differ(name: str) -> None:
+    x, ids = images(20), torch.arange(20)
+    views = make_views(x, ids, AUGMENTATIONS[name], PLAIN, seed=0, epoch=0, n_views=2)
+    assert not torch.allclose(views[:, 0], views[:, 1])
+    for seed, epoch in ((1, 0), (0, 1)):
+        other = make_views(x, ids, AUGMENTATIONS[name], PLAIN, seed=seed, epoch=epoch, n_views=2)
+        assert not torch.allclose(views, other)
+
+
+def test_none_and_the_test_transform_change_nothing() -> None:
+    x = images(5)
+    expected = x.float() / 255
+    torch.testing.assert_close(one_view(x, Draws(0, 0, torch.arange(5), 0), AUGMENTATIONS["none"], PLAIN), expected)
+    torch.testing.assert_close(PLAIN.plain(x), expected)
+    normalised = Preparation(16, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)).plain(x)
+    torch.testing.assert_close(normalised[:, 1], (expected[:, 1] - 0.4) / 0.3)
+
+
+@pytest.mark.parametrize(("height", "width"), [(32, 32), (48, 30)])
+def test_crops_are_distributed_as_torchvisions(height: int, width: int) -> None:
+    augmentation = AUGMENTATIONS["paper"]
+    wide, tall, x, y = crop_boxes(Draws(0, 0, IDS, 0), augmentation, height, width)
+    boxes = np.array(
+        [
+            RandomResizedCrop.get_params(torch.empty(3, height, width), scale=(0.2, 1.0), ratio=(3 / 4, 4 / 3))
+            for _ in range(4000)
+        ]
+    )
+    top, left, their_tall, their_wide = boxes.T
+    ours = {
+        "area": wide * tall,
+        "ratio": wide * width / (tall * height),
+        "left": ((x + 1) * width - wide * width) / 2,
+        "top": ((y + 1) * height - tall * height) / 2,
+    }
+    theirs = {
+        "area": their_wide * their_tall / (height * width),
+        "ratio": their_wide / their_tall,
+        "left": left,
+        "top": top,
+    }
+    for name, values in ours.items():
+        assert stats.ks_2samp(values.numpy(), theirs[name]).pvalue > 1e-4, name
+
+
+def test_crops_show_the_part_they_say() -> None:
+    """A picture that is its own coordinates: the view's mean is the crop's centre."""
+    side = 64
+    ramp = torch.linspace(0, 255, side).round().to(torch.uint8).expand(3, side, side)
+    x = ramp.expand(200, 3, side, side)
+    draws = Draws(5, 0, torch.arange(200), 0)
+    view = one_view(x, draws, Augmentation(crop_area=(0.2, 1.0)), Preparation(16, (0.0,) * 3, (1.0,) * 3))
+    centre = crop_boxes(draws, AUGMENTATIONS["paper"], side, side)[2]
+    torch.testing.assert_close(view.mean(dim=(1, 2, 3)), (centre + 1) / 2, atol=0.02, rtol=0)
+
+
+def test_flip_rate_and_flip() -> None:
+    ramp = torch.arange(16, dtype=torch.uint8).mul(16).expand(4000, 3, 16, 16)
+    view = one_view(ramp, Draws(0, 0, IDS, 0), Augmentation(flip=0.5), PLAIN)
+    flipped = view[:, 0, 0, 0] > view[:, 0, 0, -1]
+    assert flipped.float().mean() == pytest.approx(0.5, abs=0.03)
+    torch.testing.assert_close(view[flipped][0], ramp[0].flip(-1).float() / 255)
+    torch.testing.assert_close(view[~flipped][0], ramp[0].float() / 255)
+
+
+@pytest.mark.parametrize(
+    ("operation", "theirs", "factors"),
+    [
+        (0, torchvision_functional.adjust_brightness, (0.6, 1.0, 1.4)),
+        (1, torchvision_functional.adjust_contrast, (0.6, 1.0, 1.4)),
+        (2, torchvision_functional.adjust_saturation, (0.6, 1.0, 1.4)),
+        (3, torchvision_functional.adjust_hue, (-0.1, 0.0, 0.1, 0.45)),
+    ],
+)
+def test_colour_changes_are_torchvisions(operation: int, theirs: object, factors: tuple[float, ...]) -> None:
+    x = torch.rand(20, 3, 8, 8)
+    x[0], x[1, 0], x[2] = 0.5, 1.0, 0.0  # grey, saturated, black
+    for factor in factors:
+        ours = x.clone()
+        shape = (20, 1, 1) if operation == 3 else (20, 1, 1, 1)
+        _OPERATIONS[operation](ours, torch.full(shape, factor))
+        torch.testing.assert_close(ours, theirs(x, factor), atol=2e-3, rtol=0)
+    torch.testing.assert_close(grey(x), torchvision_functional.rgb_to_grayscale(x), atol=1e-3, rtol=0)
+
+
+def test_jitter_is_distributed_as_torchvisions() -> None:
+    """One colour, many images: the means of each channel after jitter, and the share left alone."""
+    colour = torch.tensor([200, 120, 60], dtype=torch.uint8)[:, None, None].expand(4000, 3, 4, 4)
+    augmentation = Augmentation(jitter=(0.4, 0.4, 0.4, 0.1))
+    view = one_view(colour, Draws(0, 0, IDS, 0), augmentation, Preparation(4, (0.0,) * 3, (1.0,) * 3))
+    changed = (view - colour / 255).abs().amax(dim=(1, 2, 3)) > 1e-3
+    assert changed.float().mean() == pytest.approx(0.8, abs=0.03)
+    transform = ColorJitter(0.4, 0.4, 0.4, 0.1)
+    picture = (colour[0] / 255).float()
+    theirs = torch.stack([transform(picture).mean(dim=(1, 2)) for _ in range(3000)])
+    ours = view[changed].mean(dim=(2, 3))
+    for channel in range(3):
+        assert stats.ks_2samp(ours[:, channel].numpy(), theirs[:, channel].numpy()).pvalue > 1e-4
+
+
+def test_grey_rate() -> None:
+    view = one_view(
+        images(4000, side=4), Draws(0, 0, IDS, 0), Augmentation(grey=0.2), Preparation(4, (0.0,) * 3, (1.0,) * 3)
+    )
+    colourless = (view[:, 0] == view[:, 1]).flatten(1).all(dim=1)
+    assert colourless.float().mean() == pytest.approx(0.2, abs=0.025)
+
+
+def test_digits_moves_a_little() -> None:
+    """A dot stays within the largest shift, rotation and zoom of where it was."""
+    x = torch.zeros(1000, 1, 33, 33, dtype=torch.uint8)
+    x[:, :, 15:18, 23:26] = 255
+    augmentation = AUGMENTATIONS["digits"]
+    view = one_view(x, Draws(0, 0, torch.arange(1000), 0), augmentation, Preparation(33, (0.0,), (1.0,)))
+    weight = view.clamp_min(0.5).sub(0.5)[:, 0]
+    places = torch.arange(33.0)
+    centre = (weight.sum(dim=1) * places).sum(dim=1) / weight.sum(dim=(1, 2))
+    assert (centre - 24).abs().max() < 33 * augmentation.shift + 8 * 0.15 + 1.5
+    assert (centre - 24).std() > 1
+    noise = view[:, 0, 0, 0]
+    assert 0 < noise.std() < 2 * augmentation.noise
+    assert math.isclose(float(noise.min()), 0.0, abs_tol=1e-6)
+
+
+def test_pil_agrees_on_a_crop() -> None:
+    """The same box cut and resized by PIL: up-sampled crops are equal but for the border and rounding."""
+    smooth = torch.nn.functional.interpolate(torch.rand(50, 3, 4, 4), (32, 32), mode="bicubic").clamp(0, 1)
+    x = (smooth * 255).round().to(torch.uint8)
+    draws = Draws(1, 0, torch.arange(50), 0)
+    view = one_view(x, draws, Augmentation(crop_area=(0.2, 0.6)), Preparation(32, (0.0,) * 3, (1.0,) * 3))
+    wide, tall, cx, cy = crop_boxes(draws, Augmentation(crop_area=(0.2, 0.6)), 32, 32)
+    for i in range(50):
+        w, h = float(wide[i]) * 32, float(tall[i]) * 32
+        left, top = ((float(cx[i]) + 1) * 32 - w) / 2, ((float(cy[i]) + 1) * 32 - h) / 2
+        picture = Image.fromarray(x[i].permute(1, 2, 0).numpy())
+        box = (round(left), round(top), round(left + w), round(top + h))
+        cut = picture.crop(box).resize((32, 32), Image.Resampling.BILINEAR)
+        theirs = torch.from_numpy(np.array(cut)).permute(2, 0, 1) / 255
+        assert (view[i] - theirs)[:, 3:-3, 3:-3].abs().max() < 0.02
