@@ -6,12 +6,18 @@ import os
 
 import pytest
 import torch
+from hypothesis import settings
 from jaxtyping import install_import_hook
 
 # Before anything imports the kernels.
 install_import_hook(
     ["sincere.losses.kernels", "sincere.losses.contrast", "sincere.losses.equations"], "beartype.beartype"
 )
+
+# On a person's machine Hypothesis looks for new examples each time; CI judges a change, not luck.
+settings.register_profile("ci", derandomize=True, deadline=None)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # one process per core already
