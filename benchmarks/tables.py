@@ -66,7 +66,8 @@ def losses(results: dict[str, Any]) -> str:
         )
     left_out = "A dash means left out: the case's matrices would not have fitted into this machine's memory."
     setting = f"d = {results['d']}, {results['n_classes']} classes, temperature 0.1. {described(results)}"
-    return f"{markdown(header, rows)}\n\n{left_out}\n{setting}"
+    note = f"\n{results['note']}" if "note" in results else ""
+    return f"{markdown(header, rows)}\n\n{left_out}\n{setting}{note}"
 
 
 def losses_short(results: dict[str, Any]) -> str:

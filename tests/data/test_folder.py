@@ -116,7 +116,7 @@ def test_all_grey_stays_grey(tmp_path: Path) -> None:
     assert len(data.mean) == 1
 
 
-def test_decoded_once_and_again_when_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decoded_once_and_again_when_changed(tmp_path: Path) -> None:
     root, cache = make_tree(tmp_path / "set"), tmp_path / "cache"
     seen: list[int] = []
     load_folder(root, size=8, cache=cache, progress=lambda done, total: seen.append(done))

@@ -1,7 +1,7 @@
 """Colour changes of a whole batch, each image by its own factors and in its own order, as torchvision's ColorJitter.
 
-Images are float in [0, 1], (n, 3, h, w). kornia's batched ColorJitter draws one order for the whole batch, which would
-make an image's view depend on its batch; here images are grouped by their order.
+Images are float in [0, 1], (n, 3, h, w). kornia's batched ColorJitter draws one order per call, which would make an
+image's view depend on its batch; here images are grouped by their order.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ import torch
 KERNELS = ("auto", "dense", "tiled")
 
 # Pairs (n x m) up to which the dense form is faster than the tiled one, by device type. The processor's figure is
-# measured (`make bench`, docs/benchmarks.md: the crossing point); no accelerator could be measured, so elsewhere
-# the dense form serves only batches whose matrices are too small to matter (4 MB each).
+# interpolated between measurements at n = 256 and 512 (docs/benchmarks.md: where `auto` switches). No accelerator could
+# be measured, so elsewhere the dense form serves only batches whose matrices are too small to matter (4 MB each).
 _DENSE_PAIRS = {"cpu": 352 * 352}
 _DENSE_PAIRS_UNMEASURED = 1024 * 1024
 
