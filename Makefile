@@ -21,6 +21,7 @@ test: $(VENV)/.ready  ## lint, types, layers, tests
 bench: $(VENV)/.ready  ## measure, write benchmarks/results/*.json and the tables in docs/
 	$(BIN)/python -m benchmarks.losses
 	$(BIN)/python -m benchmarks.theory
+	$(BIN)/python -m benchmarks.data
 	$(BIN)/python -m benchmarks.tables
 
 docs: $(VENV)/.ready  ## rewrite the generated tables from the stored results, and the figures

@@ -56,7 +56,7 @@ def machine() -> dict[str, Any]:
         if info.exists()
         else []
     )
-    packages = ("torch", "pytorch-metric-learning")
+    packages = ("torch", "torchvision", "kornia", "pytorch-metric-learning")
     return {
         "processor": models[0] if models else platform.processor(),
         "cores": os.cpu_count(),

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.measure import RESULTS
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/benchmarks.md", "docs/theory.md")
+PAGES = ("README.md", "docs/benchmarks.md", "docs/theory.md", "docs/data.md")
 
 
 def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -111,10 +111,40 @@ def theory(results: dict[str, Any]) -> str:
     return f"{markdown(['instrument', 'median', 'quartiles'], rows)}\n\n{described(results)}"
 
 
+def views(results: dict[str, Any]) -> str:
+    ours, rows = results["views"]["cases"]["sincere"]["median_ms"], []
+    for name, case in results["views"]["cases"].items():
+        speed = "" if name == "sincere" else times(results["views"]["times_faster"][name])
+        rows.append([name, f"{case['median_ms']:,.0f} ms", f"{case['low_ms']:,.0f} to {case['high_ms']:,.0f}", speed])
+    table = markdown(
+        [f"{results['views']['n_images']:,} images x 2 views, one core", "median", "quartiles", "ours is"], rows
+    )
+    delivery = results["delivery"]
+    speed = f"A whole epoch's batches on {delivery['threads']} threads: {delivery['views_per_second']:,.0f} views/s"
+    alone = f"({results['views']['n_images'] * 2 / ours * 1e3:,.0f} on one)."
+    return f"{table}\n\n{speed} {alone} {described(results)}"
+
+
+def real_data(results: dict[str, Any]) -> str:
+    rows = [
+        [
+            name,
+            f"{d['n_train']:,} + {d['n_test']:,}",
+            str(d["per_class"]),
+            *(", ".join(f"{x:.4f}" for x in d[key]) for key in ("mean", "std")),
+        ]
+        for name, d in results["real"].items()
+    ]
+    return markdown(["data set", "images", "of each class", "mean", "standard deviation"], rows)
+
+
 def tables() -> dict[str, str]:
     """Return every generated table by name."""
     results = json.loads((RESULTS / "losses.json").read_text())
+    data = json.loads((RESULTS / "data.json").read_text())
     return {
+        "views": views(data),
+        "real-data": real_data(data),
         "losses": losses(results),
         "losses-short": losses_short(results),
         "crossing": crossing(results),

@@ -13,6 +13,7 @@ from PIL import Image
 from sincere.data.decode import decode
 from sincere.data.folder import load_folder
 from sincere.data.images import MappedImages, StreamedImages, TensorImages
+from sincere.data.settings import LoadSettings
 from sincere.errors import DataError
 
 RED = (220, 30, 40)
@@ -75,13 +76,13 @@ def test_camera_rotation_is_applied(tmp_path: Path) -> None:
 
 def test_one_tree_is_split_stratified_and_seeded(tmp_path: Path) -> None:
     root = make_tree(tmp_path / "shapes")
-    data = load_folder(root, size=8, cache=tmp_path / "cache")
+    data = load_folder(root, LoadSettings(size=8, cache=tmp_path / "cache"))
     assert (data.name, data.class_names) == ("shapes", ("class0", "class1", "class2"))
     assert (len(data.train), len(data.test)) == (24, 6)
     assert np.bincount(data.test.labels).tolist() == [2, 2, 2]
     assert data.train.images.shape[1:] == (3, 16, 16), "twice the training size, for crops"
     assert data.test.images.shape[1:] == (3, 8, 8)
-    again = load_folder(root, size=8, cache=tmp_path / "cache")
+    again = load_folder(root, LoadSettings(size=8, cache=tmp_path / "cache"))
     assert torch.equal(data.train.images.gather(data.train.positions), again.train.images.gather(again.train.positions))
 
 
@@ -89,7 +90,7 @@ def test_one_tree_is_split_stratified_and_seeded(tmp_path: Path) -> None:
 def test_given_parts_are_kept(part: str, tmp_path: Path) -> None:
     make_tree(tmp_path / "set" / "train", per_class=4)
     make_tree(tmp_path / "set" / part, per_class=2)
-    data = load_folder(tmp_path / "set", size=8, cache=tmp_path / "cache")
+    data = load_folder(tmp_path / "set", LoadSettings(size=8, cache=tmp_path / "cache"))
     assert (len(data.train), len(data.test)) == (12, 6)
 
 
@@ -100,7 +101,7 @@ def test_five_hundred_mixed_images(tmp_path: Path) -> None:
         mode = ("L", "RGB", "RGBA", "P", "CMYK")[i % 5]
         suffix = ".jpg" if mode == "CMYK" or (i % 7 == 0 and mode in ("L", "RGB")) else ".png"
         save(tmp_path / "set" / f"c{i % 4}" / f"{i}{suffix}", Image.new("RGB", size, RED).convert(mode))
-    data = load_folder(tmp_path / "set", size=8, cache=tmp_path / "cache")
+    data = load_folder(tmp_path / "set", LoadSettings(size=8, cache=tmp_path / "cache"))
     assert len(data.train) + len(data.test) == 500
     assert data.train.images.shape == (400, 3, 16, 16)
     everything = data.test.images.gather(data.test.positions)
@@ -111,7 +112,7 @@ def test_all_grey_stays_grey(tmp_path: Path) -> None:
     for i in range(8):
         save(tmp_path / "set" / f"c{i % 2}" / f"{i}.png", Image.new("L", (10, 10), 90))
     save(tmp_path / "set" / "c0" / "wide.png", sixteen_bit((10, 10)))
-    data = load_folder(tmp_path / "set", size=8, cache=tmp_path / "cache")
+    data = load_folder(tmp_path / "set", LoadSettings(size=8, cache=tmp_path / "cache"))
     assert data.train.images.shape[1] == 1
     assert len(data.mean) == 1
 
@@ -119,25 +120,25 @@ def test_all_grey_stays_grey(tmp_path: Path) -> None:
 def test_decoded_once_and_again_when_changed(tmp_path: Path) -> None:
     root, cache = make_tree(tmp_path / "set"), tmp_path / "cache"
     seen: list[int] = []
-    load_folder(root, size=8, cache=cache, progress=lambda done, total: seen.append(done))
+    load_folder(root, LoadSettings(size=8, cache=cache, progress=lambda done, total: seen.append(done)))
     assert len(seen) == 30
     seen.clear()
-    load_folder(root, size=8, cache=cache, progress=lambda done, total: seen.append(done))
+    load_folder(root, LoadSettings(size=8, cache=cache, progress=lambda done, total: seen.append(done)))
     assert not seen, "the cache is used"
     save(root / "class0" / "0.png", Image.new("RGB", (9, 9), RED))
-    data = load_folder(root, size=8, cache=cache, progress=lambda done, total: seen.append(done))
+    data = load_folder(root, LoadSettings(size=8, cache=cache, progress=lambda done, total: seen.append(done)))
     assert seen, "a changed file makes it anew"
     assert len(data.train) == 24
 
 
 def test_what_does_not_fit_is_mapped_or_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, cache = make_tree(tmp_path / "set"), tmp_path / "cache"
-    held = load_folder(root, size=8, cache=cache)
+    held = load_folder(root, LoadSettings(size=8, cache=cache))
     assert isinstance(held.train.images, TensorImages)
-    streamed = load_folder(root, size=8, cache=cache, cache_limit_bytes=100)
+    streamed = load_folder(root, LoadSettings(size=8, cache=cache, cache_limit_bytes=100))
     assert isinstance(streamed.train.images, StreamedImages)
     monkeypatch.setattr("sincere.data.images._free_bytes", lambda device: 100)
-    mapped = load_folder(root, size=8, cache=cache)
+    mapped = load_folder(root, LoadSettings(size=8, cache=cache))
     assert isinstance(mapped.train.images, MappedImages)
     positions = np.array([5, 3, 3, 20])
     expected = held.train.images.gather(positions)
@@ -151,10 +152,10 @@ def test_a_bad_image_is_named_or_left_out(content: bytes, tmp_path: Path) -> Non
     bad = root / "class1" / "3.png"
     bad.write_bytes(content)
     with pytest.raises(DataError) as caught:
-        load_folder(root, size=8, cache=cache)
+        load_folder(root, LoadSettings(size=8, cache=cache))
     assert str(caught.value).startswith(f"{bad}: cannot be read as an image")
     assert not list(cache.glob("*")), "nothing half-written stays"
-    data = load_folder(root, size=8, cache=cache, skip_bad_images=True)
+    data = load_folder(root, LoadSettings(size=8, cache=cache, skip_bad_images=True))
     assert len(data.train) + len(data.test) == 29
     assert len(data.notes) == 1
     assert data.notes[0].startswith("1 of ")
@@ -175,5 +176,5 @@ def test_bad_trees(make: Callable[[Path], object], message: str, tmp_path: Path)
     root = tmp_path / "set"
     make(root)
     with pytest.raises(DataError) as caught:
-        load_folder(root, size=8, cache=tmp_path / "cache")
+        load_folder(root, LoadSettings(size=8, cache=tmp_path / "cache"))
     assert str(caught.value) == message.format(root=root)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from sincere.data.npz import load_npz
+from sincere.data.settings import LoadSettings
 from sincere.errors import DataError, InputValueError
 
 
@@ -31,7 +32,7 @@ def write(path: Path, **changes: Any) -> Path:
 
 
 def test_loaded_as_it_is(tmp_path: Path) -> None:
-    data = load_npz(write(tmp_path / "pets.npz"))
+    data = load_npz(write(tmp_path / "pets.npz"), LoadSettings())
     assert (data.name, data.class_names, data.size, data.augmentation) == ("pets", ("bird", "cat", "dog"), 8, "paper")
     given = arrays()["train_images"]
     assert torch.equal(data.train.images.gather(np.array([7, 2])), torch.from_numpy(given[[7, 2]]).permute(0, 3, 1, 2))
@@ -43,13 +44,13 @@ def test_loaded_as_it_is(tmp_path: Path) -> None:
 
 def test_class_names_are_optional_and_grey_is_light(tmp_path: Path) -> None:
     grey = {f"{part}_images": arrays()[f"{part}_images"][..., :1] for part in ("train", "test")}
-    data = load_npz(write(tmp_path / "a.npz", class_names=None, **grey))
+    data = load_npz(write(tmp_path / "a.npz", class_names=None, **grey), LoadSettings())
     assert data.class_names == ("0", "1", "2")
     assert data.augmentation == "light"
 
 
 def test_class_filter(tmp_path: Path) -> None:
-    data = load_npz(write(tmp_path / "a.npz"))
+    data = load_npz(write(tmp_path / "a.npz"), LoadSettings())
     pair = data.select_classes(["dog", "cat"])
     assert pair.class_names == ("dog", "cat")
     assert np.bincount(pair.train.labels).tolist() == [20, 20]
@@ -62,7 +63,7 @@ def test_class_filter(tmp_path: Path) -> None:
 
 
 def test_validation_split_is_stratified_and_plain(tmp_path: Path) -> None:
-    data = load_npz(write(tmp_path / "a.npz"))
+    data = load_npz(write(tmp_path / "a.npz"), LoadSettings())
     learn, validate = data.validation_split(0.1, seed=4)
     assert (len(learn), len(validate)) == (54, 6)
     assert np.bincount(validate.labels).tolist() == [2, 2, 2]
@@ -93,18 +94,18 @@ def test_validation_split_is_stratified_and_plain(tmp_path: Path) -> None:
 def test_wrong_arrays(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = write(tmp_path / "a.npz", **changes)
     with pytest.raises(DataError) as caught:
-        load_npz(path)
+        load_npz(path, LoadSettings())
     assert str(caught.value) == f"{path}: {message}"
 
 
 def test_labels_out_of_range(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
-        load_npz(write(tmp_path / "a.npz", test_labels=np.arange(30) - 1, class_names=None))
+        load_npz(write(tmp_path / "a.npz", test_labels=np.arange(30) - 1, class_names=None), LoadSettings())
     assert str(caught.value) == "a: test labels must be 0 to 28; got -1"
     with pytest.raises(DataError, match="a: train labels must be 0 to 2; got 5"):
-        load_npz(write(tmp_path / "a.npz", train_labels=np.arange(60) % 6))
+        load_npz(write(tmp_path / "a.npz", train_labels=np.arange(60) % 6), LoadSettings())
     with pytest.raises(DataError, match="a: class 'dog' has no training image"):
-        load_npz(write(tmp_path / "a.npz", train_labels=np.arange(60) % 2))
+        load_npz(write(tmp_path / "a.npz", train_labels=np.arange(60) % 2), LoadSettings())
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 broken"])
@@ -112,4 +113,4 @@ def test_not_an_npz(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"is not a readable \.npz|holds pickled objects"):
-        load_npz(path)
+        load_npz(path, LoadSettings())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,16 @@ from torchvision.transforms import ColorJitter, RandomResizedCrop
 
 from sincere.data.colour import _OPERATIONS, grey
 from sincere.data.draws import Draws
-from sincere.data.views import AUGMENTATIONS, Augmentation, Preparation, crop_boxes, make_views, one_view
+from sincere.data.views import (
+    AUGMENTATIONS,
+    Augmentation,
+    Preparation,
+    affine_maps,
+    crop_boxes,
+    make_views,
+    one_view,
+    sampling_grid,
+)
 
 PLAIN = Preparation(16, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 IDS = torch.arange(4000)
@@ -182,3 +192,16 @@ def test_pil_agrees_on_a_crop() -> None:
         cut = picture.crop(box).resize((32, 32), Image.Resampling.BILINEAR)
         theirs = torch.from_numpy(np.array(cut)).permute(2, 0, 1) / 255
         assert (view[i] - theirs)[:, 3:-3, 3:-3].abs().max() < 0.02
+
+
+def test_the_short_way_to_a_grid_equals_torchs() -> None:
+    draws = Draws(3, 1, torch.arange(40), 1)
+    maps = affine_maps(draws, replace(AUGMENTATIONS["paper"], shift=0.1, zoom=(0.8, 1.2)), 20, 31)
+    expected = sampling_grid(maps, 9, turned=True)
+    torch.testing.assert_close(sampling_grid(maps, 9, turned=False), expected, rtol=0, atol=1e-6)
+
+
+def test_draws_together_equal_draws_alone() -> None:
+    draws = Draws(5, 2, torch.arange(100), 0)
+    together = draws.uniforms(["a", "b"], -1, 2)
+    assert torch.equal(together, torch.stack([draws.uniform("a", -1, 2), draws.uniform("b", -1, 2)]))

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from sincere.data.settings import Progress
 from sincere.errors import DataError
 
 Decoder = Callable[[], NDArray[np.uint8]]
-Progress = Callable[[int, int], None]
 
 
 def cache_key(*parts: object) -> str:

@@ -69,13 +69,18 @@ def _hue_(images: Tensor, turn: Tensor) -> None:
     value = torch.maximum(torch.maximum(r, g), b)
     chroma = value - torch.minimum(torch.minimum(r, g), b)
     scale = chroma.clamp_min(1e-8)
-    # Hue in sixths of the circle, from the largest channel; grey has none, and none is needed for it.
-    hue = torch.where(r == value, (g - b) / scale, torch.where(g == value, (b - r) / scale + 2, (r - g) / scale + 4))
-    hue += 6 * turn
-    for channel, offset in enumerate((5.0, 3.0, 1.0)):
-        k = (hue + offset).remainder_(6)
-        share = torch.minimum(k, 4 - k).clamp_(0, 1)
-        torch.addcmul(value, chroma, share, value=-1, out=images[:, channel])
+    # Hue in parts of the circle, from the largest channel; grey has none, and none is needed for it.
+    scale = (1 / 6) / scale
+    hue = torch.where(
+        r == value, (g - b) * scale, torch.where(g == value, (b - r) * scale + 1 / 3, (r - g) * scale - 1 / 3)
+    )
+    hue += turn
+    for channel, offset in enumerate((0.0, -1 / 3, 1 / 3)):
+        # A channel lacks none of the chroma within a sixth of the circle around its colour, and all beyond a third.
+        away = hue + offset
+        away -= away.round()
+        lack = away.abs_().mul_(6).sub_(1).clamp_(0, 1)
+        torch.addcmul(value, chroma, lack, value=-1, out=images[:, channel])
 
 
 _OPERATIONS = (_brightness_, _contrast_, _saturation_, _hue_)

@@ -57,6 +57,7 @@ class Dataset:
         mean: Of each channel over train, in shares of 255.
         std: Likewise.
         augmentation: The named set that suits it.
+        mirror_is_same_class: Whether a mirrored image is still of its class; not for digits and letters.
         notes: What was noticed while loading, for the user: skipped images and the like.
     """
 
@@ -68,6 +69,7 @@ class Dataset:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     augmentation: str
+    mirror_is_same_class: bool = True
     notes: tuple[str, ...] = ()
 
     def select_classes(self, names: Sequence[str]) -> Dataset:

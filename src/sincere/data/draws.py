@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -37,11 +38,18 @@ class Draws:
 
     def uniform(self, purpose: str, low: float = 0.0, high: float = 1.0) -> Tensor:
         """Return one number per image, uniform in [low, high)."""
-        key = 0
-        for part in (self.seed, self.epoch, self.view, zlib.crc32(purpose.encode())):
-            key = _hash_int((key + part + 1) * _GOLDEN & _MASK)
-        first = _hash_tensor(self.ids * _signed(_GOLDEN) + _signed(key))
-        bits = _hash_tensor(first + _signed(_hash_int(key + _GOLDEN & _MASK)))
+        return self.uniforms([purpose], low, high)[0]
+
+    def uniforms(self, purposes: Sequence[str], low: float = 0.0, high: float = 1.0) -> Tensor:
+        """Return (purposes, n) numbers, each as `uniform` draws it, in one go."""
+        keys = []
+        for purpose in purposes:
+            key = 0
+            for part in (self.seed, self.epoch, self.view, zlib.crc32(purpose.encode())):
+                key = _hash_int((key + part + 1) * _GOLDEN & _MASK)
+            keys.append((_signed(key), _signed(_hash_int(key + _GOLDEN & _MASK))))
+        before, between = torch.tensor(keys, device=self.ids.device).T.unsqueeze(-1)  # each (purposes, 1)
+        bits = _hash_tensor(_hash_tensor(self.ids * _signed(_GOLDEN) + before) + between)
         unit = _shift(bits, 40).to(torch.float32) * 2.0**-24  # 24 bits: all that float32 holds
         return unit * (high - low) + low
 

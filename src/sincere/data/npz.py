@@ -6,15 +6,15 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from sincere.data.dataset import Dataset, channel_statistics, check_dataset, image_set
 from sincere.data.images import place_images
+from sincere.data.settings import LoadSettings
 from sincere.errors import DataError
 
 
-def load_npz(path: Path, *, device: torch.device | str = "cpu") -> Dataset:
+def load_npz(path: Path, settings: LoadSettings) -> Dataset:
     """Load and check such a file. `class_names` is optional. Pickled objects are refused, never executed.
 
     Raises:
@@ -38,11 +38,11 @@ def load_npz(path: Path, *, device: torch.device | str = "cpu") -> Dataset:
         raise DataError(f"{path}: train_images and test_images must be of one size; got {shapes}")
     n_classes = int(max(labels.max() for _, labels in parts.values())) + 1
     names = tuple(map(str, arrays.get("class_names", np.arange(n_classes)).tolist()))
-    train, test = (image_set(place_images(images, device), labels) for images, labels in parts.values())
+    train, test = (image_set(place_images(images, settings.device), labels) for images, labels in parts.values())
     mean, std = channel_statistics(train)
-    size, n_channels = parts["train"][0].shape[1], parts["train"][0].shape[3]
+    side, n_channels = parts["train"][0].shape[1], parts["train"][0].shape[3]
     augmentation = "paper" if n_channels == 3 else "light"
-    return check_dataset(Dataset(path.stem, train, test, names, size, mean, std, augmentation))
+    return check_dataset(Dataset(path.stem, train, test, names, settings.size or side, mean, std, augmentation))
 
 
 def _check_part(

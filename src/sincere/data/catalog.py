@@ -1,0 +1,98 @@
+"""The data sets by name, and one function that loads any of them, a folder or an .npz. Starts no torch by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from sincere import registry
+from sincere.data.settings import LoadSettings
+from sincere.errors import DataError
+
+if TYPE_CHECKING:
+    from sincere.data.dataset import Dataset
+
+
+@dataclass(frozen=True)
+class NamedSet:
+    """A data set the package knows.
+
+    Attributes:
+        loader: "module:attribute" of a function from settings to the data set.
+        about: What it shows, in a few words.
+        n_train: Images to learn from, in the split used here (PAPER.md section 5).
+        n_test: Images to test on.
+        n_classes: Classes.
+        side: Side of its images in pixels; None where they vary.
+        folder: Where it stands under the root of all data sets, as torchvision lays it out; None where it is embedded.
+    """
+
+    loader: str
+    about: str
+    n_train: int
+    n_test: int
+    n_classes: int
+    side: int | None
+    folder: str | None
+
+    def on_disk(self, root: Path) -> bool:
+        """Tell whether it can be loaded without a download."""
+        return self.folder is None or (root / self.folder).is_dir()
+
+
+_NAMED = "sincere.data.named"
+DATASETS: dict[str, NamedSet] = {
+    "digits": NamedSet(f"{_NAMED}:digits", "handwritten digits, grey, in scikit-learn", 1438, 359, 10, 8, None),
+    "cifar2": NamedSet(f"{_NAMED}:cifar2", "cats and dogs of CIFAR-10", 10000, 2000, 2, 32, "cifar-10-batches-py"),
+    "cifar10": NamedSet(f"{_NAMED}:cifar10", "animals and vehicles", 50000, 10000, 10, 32, "cifar-10-batches-py"),
+    "cifar100": NamedSet(f"{_NAMED}:cifar100", "things of all kinds", 50000, 10000, 100, 32, "cifar-100-python"),
+    "fashion-mnist": NamedSet(f"{_NAMED}:fashion_mnist", "clothes, grey", 60000, 10000, 10, 28, "FashionMNIST"),
+    "imagenet100": NamedSet(f"{_NAMED}:imagenet100", "your copy, as folders", 128856, 5000, 100, None, "imagenet100"),
+    "pets": NamedSet(f"{_NAMED}:pets", "breeds of cats and dogs", 3680, 3669, 37, None, "oxford-iiit-pet"),
+    "dtd": NamedSet(f"{_NAMED}:dtd", "textures, partition 1", 1880, 1880, 47, None, "dtd"),
+    "aircraft": NamedSet(f"{_NAMED}:aircraft", "aeroplane variants", 6667, 3333, 100, None, "fgvc-aircraft-2013b"),
+    "food101": NamedSet(f"{_NAMED}:food101", "dishes", 75750, 25250, 101, None, "food-101"),
+    "flowers102": NamedSet(f"{_NAMED}:flowers102", "species of flowers", 1020, 6149, 102, None, "flowers-102"),
+    "cars": NamedSet(f"{_NAMED}:cars", "car models; no download any more", 8144, 8041, 196, None, "stanford_cars"),
+}
+
+
+def load_dataset(
+    source: str | Path, settings: LoadSettings | None = None, *, classes: Sequence[str] | None = None
+) -> Dataset:
+    """Load a data set by name, a folder of class folders, or an .npz, whole or only some classes.
+
+    Raises:
+        DataError: There is no such name or path (the message says which names are near), or the data are wrong.
+        InputValueError: `classes` names a class that the data set does not have.
+
+    Example:
+        >>> data = load_dataset("digits", classes=["3", "8"])
+        >>> len(data.class_names), data.size
+        (2, 8)
+    """
+    settings = settings or LoadSettings()
+    dataset = _load(source, settings)
+    return dataset if classes is None else dataset.select_classes(classes)
+
+
+def _load(source: str | Path, settings: LoadSettings) -> Dataset:
+    if source in DATASETS:
+        loaders = {name: named.loader for name, named in DATASETS.items()}
+        load = registry.load(loaders, source, caller="load_dataset", argument="data")
+        return cast("Dataset", load(settings))
+    path = Path(source)
+    if path.is_dir():
+        from sincere.data.folder import load_folder
+
+        return load_folder(path, settings)
+    if path.is_file():
+        from sincere.data.npz import load_npz
+
+        return load_npz(path, settings)
+    near = get_close_matches(str(source).lower(), DATASETS, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"the names are {', '.join(DATASETS)}"
+    raise DataError(f"data: {str(source)!r} is neither a data set's name nor a folder nor an .npz file; {hint}")

@@ -1,0 +1,182 @@
+"""The paper's data sets by name, through torchvision with its own downloads and checksums."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sincere.data.catalog import DATASETS
+from sincere.data.dataset import Dataset, channel_statistics, check_dataset, image_set
+from sincere.data.files import LabelledFiles, files_dataset
+from sincere.data.folder import load_folder
+from sincere.data.images import place_images
+from sincere.data.settings import LoadSettings
+from sincere.data.splits import stratified_split
+from sincere.errors import DataError
+
+Statistics = tuple[tuple[float, ...], tuple[float, ...]]
+CIFAR10_STATISTICS: Statistics = ((0.49139968, 0.48215841, 0.44653091), (0.24703223, 0.24348513, 0.26158784))
+CIFAR100_STATISTICS: Statistics = ((0.50707516, 0.48654887, 0.44091784), (0.26733429, 0.25643846, 0.27615047))
+FASHION_STATISTICS: Statistics = ((0.28604059,), (0.35302424,))
+
+
+def digits(settings: LoadSettings) -> Dataset:
+    """Handwritten digits, 8 x 8 grey, embedded in scikit-learn: a fixed stratified 80/20 split."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    pixels = np.round(bunch.images[..., None] * (255 / 16)).astype(np.uint8)
+    train, test = (
+        image_set(place_images(pixels[chosen], settings.device), bunch.target[chosen])
+        for chosen in stratified_split(bunch.target, 0.2, seed=0)
+    )
+    mean, std = channel_statistics(train)
+    names = tuple(map(str, bunch.target_names))
+    return check_dataset(
+        Dataset("digits", train, test, names, settings.size or 8, mean, std, "digits", mirror_is_same_class=False)
+    )
+
+
+def cifar10(settings: LoadSettings) -> Dataset:
+    """CIFAR-10."""
+    return _arrays("cifar10", "CIFAR10", settings, CIFAR10_STATISTICS)
+
+
+def cifar2(settings: LoadSettings) -> Dataset:
+    """The cats and dogs of CIFAR-10, with its mean and standard deviation."""
+    return replace(cifar10(settings).select_classes(["cat", "dog"]), name="cifar2")
+
+
+def cifar100(settings: LoadSettings) -> Dataset:
+    """CIFAR-100, fine labels."""
+    return _arrays("cifar100", "CIFAR100", settings, CIFAR100_STATISTICS)
+
+
+def fashion_mnist(settings: LoadSettings) -> Dataset:
+    """Fashion-MNIST."""
+    return _arrays("fashion-mnist", "FashionMNIST", settings, FASHION_STATISTICS)
+
+
+def imagenet100(settings: LoadSettings) -> Dataset:
+    """ImageNet-100: the user's copy, with train/ and val/; its class list is that of the folders."""
+    folder = settings.root / "imagenet100"
+    if not folder.is_dir():
+        raise DataError(
+            f"imagenet100: has no download; put your copy at {folder}, with train/ and val/ of class folders"
+        )
+    return load_folder(folder, settings)
+
+
+def pets(settings: LoadSettings) -> Dataset:
+    """Oxford-IIIT Pet: trainval and test."""
+    return _files("pets", "OxfordIIITPet", settings, {"split": "trainval"})
+
+
+def dtd(settings: LoadSettings) -> Dataset:
+    """Describable Textures, partition 1: train without val, and test."""
+    return _files("dtd", "DTD", settings, {"split": "train"})
+
+
+def aircraft(settings: LoadSettings) -> Dataset:
+    """FGVC Aircraft, variants: trainval and test."""
+    return _files("aircraft", "FGVCAircraft", settings, {"split": "trainval"})
+
+
+def food101(settings: LoadSettings) -> Dataset:
+    """Food-101."""
+    return _files("food101", "Food101", settings, {"split": "train"})
+
+
+def flowers102(settings: LoadSettings) -> Dataset:
+    """Flowers-102: train without val, and test."""
+    return _files("flowers102", "Flowers102", settings, {"split": "train"})
+
+
+def cars(settings: LoadSettings) -> Dataset:
+    """Stanford Cars, whose download no longer works."""
+    folder = settings.root / "stanford_cars"
+    if not folder.is_dir():
+        wanted = "cars_train/, cars_test/, devkit/ and cars_test_annos_withlabels.mat"
+        raise DataError(f"cars: has no working download any more; put {wanted} into {folder}")
+    return _files("cars", "StanfordCars", settings, {"split": "train"})
+
+
+def _arrays(name: str, kind: str, settings: LoadSettings, statistics: Statistics) -> Dataset:
+    """Return a torchvision data set that holds its images as arrays."""
+    _download(name, kind, settings)
+    sets = []
+    for train in (True, False):
+        source = _open(name, kind, settings.root, {"train": train})
+        pixels = np.asarray(source.data, dtype=np.uint8)
+        pixels = pixels[..., None] if pixels.ndim == 3 else pixels
+        sets.append(image_set(place_images(pixels, settings.device), np.asarray(source.targets, dtype=np.int64)))
+    n_channels, side = sets[0].images.shape[1:3]
+    augmentation = "paper" if n_channels == 3 else "light"
+    names = tuple(source.classes)
+    return check_dataset(Dataset(name, sets[0], sets[1], names, settings.size or side, *statistics, augmentation))
+
+
+def _files(name: str, kind: str, settings: LoadSettings, train: dict[str, Any]) -> Dataset:
+    """Return a torchvision data set of image files."""
+    _download(name, kind, settings)
+    parts = [_open(name, kind, settings.root, options) for options in (train, {"split": "test"})]
+    files = [_labelled_files(part) for part in parts]
+    n_classes = 1 + int(max(part.labels.max() for part in files))
+    names = tuple(map(str, getattr(parts[0], "classes", range(n_classes))))  # Flowers102 has none in older versions
+    return files_dataset(name, settings.root, files[0], files[1], names, settings)
+
+
+def _labelled_files(source: Any) -> LabelledFiles:
+    """Return paths and labels of a torchvision data set without reading its images.
+
+    Through its private lists: the public way, `loader=`, is missing in some of the classes and older versions.
+    """
+    if hasattr(source, "_samples"):  # StanfordCars
+        paths, labels = zip(*source._samples, strict=True)
+    else:
+        paths = source._images if hasattr(source, "_images") else source._image_files  # OxfordIIITPet, the others
+        labels = source._labels
+    return LabelledFiles([Path(path) for path in paths], np.asarray(labels, dtype=np.int64))
+
+
+def _open(name: str, kind: str, root: Path, options: Mapping[str, Any]) -> Any:
+    """Return torchvision's data set from the disk."""
+    from torchvision import datasets
+
+    try:
+        return getattr(datasets, kind)(str(root), download=False, **options)
+    except (RuntimeError, OSError) as error:
+        folder = root / str(DATASETS[name].folder)
+        raise DataError(f"{name}: {folder} is damaged or incomplete; remove it to download it again") from error
+
+
+def _download(name: str, kind: str, settings: LoadSettings) -> None:
+    """Let torchvision download and check a missing data set, whole or not at all."""
+    from torchvision import datasets
+
+    root, folder = settings.root, str(DATASETS[name].folder)
+    if DATASETS[name].on_disk(root):
+        return
+    if not settings.download:
+        raise DataError(f"{name}: is not at {root / folder}, and downloads are switched off")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(dir=root, prefix=".unfinished-"))
+    except OSError as error:
+        raise DataError(f"{name}: cannot write to {root} ({error})") from error
+    try:
+        getattr(datasets, kind)(str(work), download=True)
+        if not DATASETS[name].on_disk(root):  # else another process was quicker
+            os.replace(work / folder, root / folder)
+    except (RuntimeError, OSError, EOFError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(f"{name}: could not be downloaded ({reason}); put it at {root / folder}") from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)

@@ -1,0 +1,278 @@
+"""Named data sets, on sets made in torchvision's own file formats; downloads come whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import pickle
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from scipy.io import savemat
+from torchvision import datasets
+
+from sincere.data.catalog import DATASETS, load_dataset
+from sincere.data.settings import LoadSettings, home
+from sincere.data.views import AUGMENTATIONS, named_augmentation
+from sincere.errors import DataError, InputValueError
+
+CIFAR10_CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+
+
+def settings(tmp_path: Path, **changes: Any) -> LoadSettings:
+    return LoadSettings(**{"root": tmp_path / "sets", "cache": tmp_path / "cache", "download": False, **changes})
+
+
+def make_cifar(
+    root: Path, monkeypatch: pytest.MonkeyPatch, kind: str, names: list[str], key: str
+) -> dict[str, np.ndarray]:
+    """Write a small CIFAR in torchvision's format, and its checksums into torchvision's lists."""
+    tv = getattr(datasets, kind)
+    generator = np.random.default_rng(0)
+    folder = root / tv.base_folder
+    folder.mkdir(parents=True)
+    pixels: dict[str, np.ndarray] = {}
+
+    def write(name: str, content: object) -> str:
+        data = pickle.dumps(content)
+        (folder / name).write_bytes(data)
+        return hashlib.md5(data).hexdigest()
+
+    for attribute in ("train_list", "test_list"):
+        entries = []
+        for name, _ in getattr(tv, attribute):
+            pixels[name] = generator.integers(0, 256, (2 * len(names), 3072), dtype=np.uint8)
+            labels = [i % len(names) for i in range(2 * len(names))]
+            entries.append([name, write(name, {"data": pixels[name], key: labels})])
+        monkeypatch.setattr(tv, attribute, entries)
+    meta = {**tv.meta, "md5": write(tv.meta["filename"], {tv.meta["key"]: names})}
+    monkeypatch.setattr(tv, "meta", meta)
+    return pixels
+
+
+def test_made_cifar10_and_its_cats_and_dogs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = make_cifar(tmp_path / "sets", monkeypatch, "CIFAR10", CIFAR10_CLASSES, "labels")
+    data = load_dataset("cifar10", settings(tmp_path))
+    assert (len(data.train), len(data.test), data.size) == (100, 20, 32)
+    assert data.class_names == tuple(CIFAR10_CLASSES)
+    assert data.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=1e-4), "the published ones"
+    expected = torch.from_numpy(pixels["data_batch_2"][3].reshape(3, 32, 32))
+    assert torch.equal(data.train.images.gather(np.array([23]))[0], expected)
+
+    pair = load_dataset("cifar2", settings(tmp_path))
+    assert (pair.name, pair.class_names, len(pair.train), len(pair.test)) == ("cifar2", ("cat", "dog"), 20, 4)
+    assert pair.test.ids.tolist() == [3, 5, 13, 15], "test images keep the ids they have in CIFAR-10"
+    filtered = load_dataset("cifar10", settings(tmp_path), classes=["cat", "dog"])
+    assert np.array_equal(filtered.train.ids, pair.train.ids)
+
+
+def test_made_cifar100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"thing{i:03d}" for i in range(100)]
+    make_cifar(tmp_path / "sets", monkeypatch, "CIFAR100", names, "fine_labels")
+    data = load_dataset("cifar100", settings(tmp_path))
+    assert (len(data.train), len(data.test), len(data.class_names)) == (200, 200, 100)
+
+
+def test_a_damaged_download_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_cifar(tmp_path / "sets", monkeypatch, "CIFAR10", CIFAR10_CLASSES, "labels")
+    folder = tmp_path / "sets" / "cifar-10-batches-py"
+    (folder / "data_batch_3").write_bytes(b"cut off")
+    with pytest.raises(DataError) as caught:
+        load_dataset("cifar10", settings(tmp_path))
+    assert str(caught.value) == f"cifar10: {folder} is damaged or incomplete; remove it to download it again"
+
+
+def test_made_fashion_mnist(tmp_path: Path) -> None:
+    raw = tmp_path / "sets" / "FashionMNIST" / "raw"
+    raw.mkdir(parents=True)
+    for part, n in (("train", 30), ("t10k", 20)):
+        images = np.full((n, 28, 28), 7, dtype=np.uint8)
+        (raw / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 2051, n, 28, 28) + images.tobytes())
+        labels = (np.arange(n) % 10).astype(np.uint8)
+        (raw / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 2049, n) + labels.tobytes())
+    data = load_dataset("fashion-mnist", settings(tmp_path))
+    assert data.train.images.shape == (30, 1, 28, 28)
+    assert (data.augmentation, data.class_names[0], data.mean) == ("light", "T-shirt/top", (0.28604059,))
+
+
+def picture(path: Path, shade: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (30 + shade % 7, 24), (shade, 10, 200)).save(path, quality=98)
+
+
+def make_pets(root: Path) -> None:
+    base = root / "oxford-iiit-pet"
+    (base / "annotations").mkdir(parents=True)
+    for split, numbers in (("trainval", (1, 2)), ("test", (3,))):
+        lines = [f"{breed}_{i} {c + 1} 1 1" for c, breed in enumerate(("basset_hound", "Sphynx")) for i in numbers]
+        (base / "annotations" / f"{split}.txt").write_text("\n".join(lines) + "\n")
+        for line in lines:
+            picture(base / "images" / f"{line.split()[0]}.jpg", 50)
+
+
+def make_dtd(root: Path) -> None:
+    base = root / "dtd" / "dtd"
+    (base / "labels").mkdir(parents=True)
+    for split, numbers in (("train", (1, 2)), ("val", (3,)), ("test", (4,))):
+        names = [f"{c}/{c}_{i}.jpg" for c in ("banded", "woven") for i in numbers]
+        (base / "labels" / f"{split}1.txt").write_text("\n".join(names) + "\n")
+        for name in names:
+            picture(base / "images" / name, 50)
+
+
+def make_aircraft(root: Path) -> None:
+    base = root / "fgvc-aircraft-2013b" / "data"
+    base.mkdir(parents=True)
+    (base / "variants.txt").write_text("A300\nBoeing 717\n")
+    for split, numbers in (("trainval", (1, 2)), ("test", (3,))):
+        lines = [f"{c}{i} {name}" for c, name in enumerate(("A300", "Boeing 717")) for i in numbers]
+        (base / f"images_variant_{split}.txt").write_text("\n".join(lines) + "\n")
+        for line in lines:
+            picture(base / "images" / f"{line.split()[0]}.jpg", 50)
+
+
+def make_food(root: Path) -> None:
+    base = root / "food-101"
+    (base / "meta").mkdir(parents=True)
+    for split, numbers in (("train", (1, 2)), ("test", (3,))):
+        names = {dish: [f"{dish}/{i}" for i in numbers] for dish in ("apple_pie", "waffles")}
+        (base / "meta" / f"{split}.json").write_text(json.dumps(names))
+        for name in itertools.chain(*names.values()):
+            picture(base / "images" / f"{name}.jpg", 50)
+
+
+def make_flowers(root: Path) -> None:
+    base = root / "flowers-102"
+    for i in range(1, 9):
+        picture(base / "jpg" / f"image_{i:05d}.jpg", 50)
+    savemat(base / "setid.mat", {"trnid": [1, 2, 3, 4], "valid": [5, 6], "tstid": [7, 8]})
+    savemat(base / "imagelabels.mat", {"labels": [1, 2, 1, 2, 1, 2, 1, 2]})
+
+
+def make_cars(root: Path) -> None:
+    base = root / "stanford_cars"
+    (base / "devkit").mkdir(parents=True)
+    kind = [("fname", object), ("class", object)]
+    for part, path in (
+        ("train", base / "devkit" / "cars_train_annos.mat"),
+        ("test", base / "cars_test_annos_withlabels.mat"),
+    ):
+        rows = [(f"{i}.jpg", i % 2 + 1) for i in range(4 if part == "train" else 2)]
+        savemat(path, {"annotations": np.array(rows, dtype=kind)})
+        for name, _ in rows:
+            picture(base / f"cars_{part}" / name, 50)
+    savemat(base / "devkit" / "cars_meta.mat", {"class_names": np.array(["AM General", "Acura"], dtype=object)})
+
+
+MAKERS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "pets": (make_pets, "Basset Hound"),
+    "dtd": (make_dtd, "banded"),
+    "aircraft": (make_aircraft, "A300"),
+    "food101": (make_food, "apple_pie"),
+    "flowers102": (make_flowers, ""),
+    "cars": (make_cars, "AM General"),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_made_file_sets_take_the_split_of_the_paper(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, first_class = MAKERS[name]
+    make(tmp_path / "sets")
+    monkeypatch.setattr(datasets.Flowers102, "_check_integrity", lambda self: True)
+    monkeypatch.setattr(datasets.Flowers102, "classes", ["pink primrose", "orchid"])
+    data = load_dataset(name, settings(tmp_path, size=8))
+    assert DATASETS[name].on_disk(tmp_path / "sets")
+    assert (len(data.train), len(data.test), len(data.class_names)) == (4, 2, 2)
+    assert np.bincount(data.train.labels).tolist() == [2, 2]
+    assert first_class in data.class_names[0]
+    assert data.train.images.shape[1:] == (3, 16, 16)
+    assert data.test.images.shape[1:] == (3, 8, 8)
+    assert list((tmp_path / "cache").glob("*.npy")), "mean and standard deviation are cached"
+    assert load_dataset(name, settings(tmp_path, size=8)).mean == data.mean
+
+
+def test_imagenet100_is_the_users_folder(tmp_path: Path) -> None:
+    for part in ("train", "val"):
+        for c in ("n01", "n02"):
+            picture(tmp_path / "sets" / "imagenet100" / part / c / "1.jpg", 50)
+    data = load_dataset("imagenet100", settings(tmp_path))
+    assert (data.name, data.class_names, data.size) == ("imagenet100", ("n01", "n02"), 32)
+
+
+def test_digits_are_embedded_and_never_mirrored(tmp_path: Path) -> None:
+    data = load_dataset("digits", settings(tmp_path))
+    named = DATASETS["digits"]
+    assert (len(data.train), len(data.test)) == (named.n_train, named.n_test)
+    assert np.bincount(data.test.labels).min() >= 35
+    assert int(data.train.images.gather(data.train.positions).max()) == 255
+    assert not data.mirror_is_same_class
+    assert named_augmentation("light", mirror_is_same_class=False).flip == 0
+    assert named_augmentation("light") is AUGMENTATIONS["light"]
+    with pytest.raises(InputValueError, match="Did you mean 'light'"):
+        named_augmentation("lite")
+
+
+@pytest.mark.parametrize("name", [name for name, named in DATASETS.items() if named.folder])
+def test_without_network_one_line_and_nothing_half_written(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise URLError("no route to host\nand more")
+
+    monkeypatch.setattr("urllib.request.urlopen", fail)
+    monkeypatch.setattr("torchvision.datasets.utils._urlretrieve", fail)
+    with pytest.raises(DataError) as caught:
+        load_dataset(name, settings(tmp_path, download=True))
+    message = str(caught.value)
+    assert message.startswith(name.replace("cifar2", "cifar10") + ": ")
+    assert str(tmp_path / "sets" / str(DATASETS[name].folder)) in message
+    assert "\n" not in message
+    assert not list(tmp_path.rglob("*.*")), "nothing half-written"
+
+
+def test_a_download_arrives_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.DTD, "_download", lambda self: make_dtd(Path(self.root)))
+    data = load_dataset("dtd", settings(tmp_path, download=True))
+    assert len(data.train) == 4
+    assert [path.name for path in (tmp_path / "sets").iterdir()] == ["dtd"]
+
+
+def test_switched_off_downloads_say_so(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"cifar100: is not at .*, and downloads are switched off"):
+        load_dataset("cifar100", settings(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("source", "hint"),
+    [
+        ("cifar-10", "did you mean 'cifar10'?"),
+        ("fashion_mnist", "did you mean 'fashion-mnist'?"),
+        ("qqq", "the names are digits, cifar2"),
+    ],
+)
+def test_an_unknown_name_or_path(source: str, hint: str) -> None:
+    with pytest.raises(DataError) as caught:
+        load_dataset(source)
+    assert str(caught.value).startswith(f"data: {source!r} is neither a data set's name nor a folder nor an .npz file;")
+    assert hint in str(caught.value)
+
+
+def test_home_is_chosen_by_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SINCERE_HOME", str(tmp_path))
+    assert home() == tmp_path
+    assert LoadSettings().root == tmp_path / "datasets"
+    monkeypatch.delenv("SINCERE_HOME")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
+    assert home() == tmp_path / "x" / "sincere"
+
+
+def test_real_size_is_kept_or_changed(tmp_path: Path) -> None:
+    assert load_dataset("digits", settings(tmp_path, size=16)).size == 16
