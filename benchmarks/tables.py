@@ -117,7 +117,8 @@ def views(results: dict[str, Any]) -> str:
         speed = "" if name == "sincere" else times(results["views"]["times_faster"][name])
         rows.append([name, f"{case['median_ms']:,.0f} ms", f"{case['low_ms']:,.0f} to {case['high_ms']:,.0f}", speed])
     table = markdown(
-        [f"{results['views']['n_images']:,} images x 2 views, one core", "median", "quartiles", "ours is"], rows
+        [f"{results['views']['n_images']:,} images x 2 views, one core", "median", "quartiles", "ours is faster by"],
+        rows,
     )
     delivery = results["delivery"]
     speed = f"A whole epoch's batches on {delivery['threads']} threads: {delivery['views_per_second']:,.0f} views/s"
