@@ -9,7 +9,7 @@ import argparse
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,7 +22,9 @@ from sincere.data.dataset import Dataset
 from sincere.data.loader import ViewLoader
 from sincere.data.named import CIFAR10_STATISTICS, FASHION_STATISTICS
 from sincere.data.samplers import make_sampler
-from sincere.data.views import AUGMENTATIONS, Preparation, make_views
+from sincere.data.views import make_views, named_augmentation
+from sincere.models.embedding import Preparation
+from sincere.records.model import ModelSpec
 
 N_IMAGES, N_VIEWS = 1024, 2
 PUBLISHED = {
@@ -68,10 +70,13 @@ def kornia_batch(pixels: Tensor) -> Callable[[], object]:
 def measure_views(data: Dataset, seconds: float) -> dict[str, Any]:
     torch.set_num_threads(1)
     pixels, ids = data.train.images.gather(np.arange(N_IMAGES)), torch.arange(N_IMAGES)
-    preparation = Preparation(32, *CIFAR10_STATISTICS)
+    first, augmentation = torch.zeros_like(ids), named_augmentation("paper")
+    mean, std = CIFAR10_STATISTICS
+    prepare = Preparation(ModelSpec(encoder="small", channels=3, size=32, mean=mean, std=std))
 
     def ours() -> Tensor:
-        return make_views(pixels, ids, AUGMENTATIONS["paper"], preparation, seed=0, epoch=0, n_views=N_VIEWS)
+        views = make_views(pixels, ids, first, augmentation, size=32, seed=0, n_views=N_VIEWS)
+        return cast(Tensor, prepare(views.flatten(0, 1)))
 
     cases: dict[str, Callable[[], object]] = {
         "sincere": ours,
@@ -90,8 +95,7 @@ def measure_delivery(data: Dataset, threads: int) -> dict[str, Any]:
     """One epoch's batches of 512 images, as a training run takes them."""
     torch.set_num_threads(threads)
     sampler = make_sampler("auto", data.train.labels, 512, seed=0)
-    preparation = Preparation(32, data.mean, data.std)
-    loader = ViewLoader(data.train, sampler, AUGMENTATIONS["paper"], preparation, n_views=N_VIEWS)
+    loader = ViewLoader(data.train, sampler, named_augmentation("paper"), 32, n_views=N_VIEWS)
     for _ in loader.batches(0, 3):
         pass
     start = time.perf_counter()

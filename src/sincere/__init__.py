@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sincere.losses.functional import eps_supinfonce_loss, info_nce_loss, sincere_loss, supcon_loss
     from sincere.losses.modules import EpsSupInfoNCELoss, InfoNCELoss, SINCERELoss, SupConLoss
+    from sincere.workflows.train import train
 
 __version__ = "0.1.0"
 
@@ -23,10 +24,12 @@ __all__ = [
     "info_nce_loss",
     "sincere_loss",
     "supcon_loss",
+    "train",
 ]
 
 _FUNCTIONS, _MODULES = "sincere.losses.functional", "sincere.losses.modules"
 _HOME = {name: _FUNCTIONS if name.islower() else _MODULES for name in __all__}
+_HOME["train"] = "sincere.workflows.train"
 
 
 def __getattr__(name: str) -> Any:

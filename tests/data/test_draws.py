@@ -11,27 +11,37 @@ from sincere.data.draws import Draws
 IDS = torch.arange(20_000)
 
 
+def draws_of(seed: int, nth: int, ids: torch.Tensor, view: int) -> Draws:
+    """All images in the same round."""
+    return Draws(seed, torch.full_like(ids, nth), ids, view)
+
+
 def test_any_split_or_order_gives_the_same_draws() -> None:
-    whole = Draws(1, 2, IDS, 0).uniform("crop")
+    whole = draws_of(1, 2, IDS, 0).uniform("crop")
     order = torch.randperm(len(IDS))
-    assert torch.equal(Draws(1, 2, IDS[order], 0).uniform("crop"), whole[order])
-    parts = [Draws(1, 2, part, 0).uniform("crop") for part in IDS.split(777)]
+    assert torch.equal(draws_of(1, 2, IDS[order], 0).uniform("crop"), whole[order])
+    parts = [draws_of(1, 2, part, 0).uniform("crop") for part in IDS.split(777)]
     assert torch.equal(torch.cat(parts), whole)
 
 
 def test_global_generators_have_no_say() -> None:
     torch.manual_seed(0)
-    once = Draws(0, 0, IDS, 0).normal("x")
+    once = draws_of(0, 0, IDS, 0).normal("x")
     torch.manual_seed(1)
-    assert torch.equal(Draws(0, 0, IDS, 0).normal("x"), once)
+    assert torch.equal(draws_of(0, 0, IDS, 0).normal("x"), once)
 
 
 @pytest.mark.parametrize(
     "other",
-    [(Draws(8, 3, IDS, 1), "a"), (Draws(7, 4, IDS, 1), "a"), (Draws(7, 3, IDS, 2), "a"), (Draws(7, 3, IDS, 1), "b")],
+    [
+        (draws_of(8, 3, IDS, 1), "a"),
+        (draws_of(7, 4, IDS, 1), "a"),
+        (draws_of(7, 3, IDS, 2), "a"),
+        (draws_of(7, 3, IDS, 1), "b"),
+    ],
 )
-def test_seed_epoch_view_and_purpose_give_independent_draws(other: tuple[Draws, str]) -> None:
-    draws = Draws(7, 3, IDS, 1).uniform("a")
+def test_seed_round_view_and_purpose_give_independent_draws(other: tuple[Draws, str]) -> None:
+    draws = draws_of(7, 3, IDS, 1).uniform("a")
     changed = other[0].uniform(other[1])
     assert abs(torch.corrcoef(torch.stack([draws, changed]))[0, 1]) < 0.03
     assert (draws == changed).float().mean() < 0.001
@@ -40,19 +50,21 @@ def test_seed_epoch_view_and_purpose_give_independent_draws(other: tuple[Draws, 
 @pytest.mark.parametrize("image", [0, 1, 2**62])
 def test_no_id_is_special(image: int) -> None:
     """One image over many purposes: uniform as well (a counter hashed to itself would show here)."""
-    draws = torch.cat([Draws(0, 0, torch.tensor([image]), 0).uniform(f"purpose {i}") for i in range(2000)])
+    draws = torch.cat([draws_of(0, 0, torch.tensor([image]), 0).uniform(f"purpose {i}") for i in range(2000)])
     assert stats.kstest(draws.numpy(), stats.uniform.cdf).pvalue > 1e-4
 
 
-def test_neighbouring_ids_are_independent() -> None:
-    draws = Draws(0, 0, IDS, 0).uniform("a")
+@pytest.mark.parametrize("draws", [draws_of(0, 0, IDS, 0), Draws(0, IDS, torch.zeros_like(IDS), 0)])
+def test_neighbouring_ids_and_rounds_are_independent(draws: Draws) -> None:
+    values = draws.uniform("a")
+    assert stats.kstest(values.numpy(), stats.uniform.cdf).pvalue > 1e-4
     for lag in (1, 2, 10, 32):
-        assert abs(torch.corrcoef(torch.stack([draws[:-lag], draws[lag:]]))[0, 1]) < 0.03
+        assert abs(torch.corrcoef(torch.stack([values[:-lag], values[lag:]]))[0, 1]) < 0.03
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**40])
 def test_distributions(seed: int) -> None:
-    draws = Draws(seed, 5, IDS, 1)
+    draws = draws_of(seed, 5, IDS, 1)
     assert stats.kstest(draws.uniform("u", -2.0, 3.0).numpy(), stats.uniform(-2, 5).cdf).pvalue > 1e-4
     assert stats.kstest(draws.normal("n").numpy(), stats.norm.cdf).pvalue > 1e-4
     assert draws.chance("c", 0.3).float().mean() == pytest.approx(0.3, abs=0.015)
@@ -62,6 +74,13 @@ def test_distributions(seed: int) -> None:
 
 def test_known_values() -> None:
     """A changed hash would silently change every run's augmentations: these figures must stay."""
-    values = Draws(0, 0, torch.tensor([0, 1, 2**40]), 0).uniform("flip")
-    expected = [0.5694277286529541, 0.9496501684188843, 0.5690658092498779]
+    values = Draws(0, torch.tensor([0, 0, 0, 1, 2**40]), torch.tensor([0, 1, 2**40, 0, 0]), 0).uniform("flip")
+    expected = [0.261263906955719, 0.16525208950042725, 0.5676939487457275, 0.02484971284866333, 0.21060234308242798]
     torch.testing.assert_close(values, torch.tensor(expected), atol=1e-7, rtol=0)
+
+
+def test_ids_and_rounds_do_not_cancel() -> None:
+    """Image 3 in round 5 and image 5 in round 3 have nothing in common."""
+    there, back = Draws(0, IDS, IDS + 1, 0).uniform("a"), Draws(0, IDS + 1, IDS, 0).uniform("a")
+    assert abs(torch.corrcoef(torch.stack([there, back]))[0, 1]) < 0.03
+    assert (there == back).float().mean() < 0.001

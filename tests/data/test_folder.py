@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,19 +11,11 @@ import pytest
 import torch
 from PIL import Image
 
-from sincere.data.decode import decode
 from sincere.data.folder import load_folder
 from sincere.data.images import MappedImages, StreamedImages, TensorImages
 from sincere.data.settings import LoadSettings
 from sincere.errors import DataError
-
-RED = (220, 30, 40)
-
-
-def save(path: Path, image: Image.Image, **options: object) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    image.save(path, **options)
-    return path
+from tests.data.test_decode import RED, save, sixteen_bit, turned
 
 
 def make_tree(root: Path, n_classes: int = 3, per_class: int = 10, side: int = 20) -> Path:
@@ -34,46 +27,6 @@ def make_tree(root: Path, n_classes: int = 3, per_class: int = 10, side: int = 2
     return root
 
 
-def sixteen_bit(size: tuple[int, int]) -> Image.Image:
-    return Image.fromarray(np.full(size[::-1], 51400, dtype=np.uint16))
-
-
-KINDS: dict[str, Callable[[Path], Path]] = {
-    "rgb jpeg": lambda p: save(p / "a.jpg", Image.new("RGB", (40, 30), RED), quality=98),
-    "rgba": lambda p: save(p / "a.png", Image.new("RGBA", (30, 40), (*RED, 255))),
-    "palette": lambda p: save(
-        p / "a.gif", Image.new("RGB", (31, 17), RED).convert("P", palette=Image.Palette.ADAPTIVE)
-    ),
-    "cmyk": lambda p: save(p / "a.jpg", Image.new("RGB", (40, 40), RED).convert("CMYK"), quality=98),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_ends_as_the_same_colour(kind: str, tmp_path: Path) -> None:
-    pixels = decode(KINDS[kind](tmp_path), 16, grey=False)
-    assert pixels.shape == (16, 16, 3)
-    assert pixels.dtype == np.uint8
-    assert np.abs(pixels.astype(int) - RED).max() <= 12
-
-
-def test_transparent_is_white_and_grey_and_sixteen_bits(tmp_path: Path) -> None:
-    clear = save(tmp_path / "a.png", Image.new("RGBA", (8, 8), (0, 0, 0, 0)))
-    assert (decode(clear, 8, grey=False) == 255).all()
-    wide = save(tmp_path / "b.png", sixteen_bit((8, 8)))
-    assert (decode(wide, 8, grey=True) == 200).all()
-    assert decode(wide, 8, grey=False).shape == (8, 8, 3)
-
-
-def test_camera_rotation_is_applied(tmp_path: Path) -> None:
-    picture = Image.new("RGB", (20, 20), "black")
-    picture.paste("white", (0, 0, 20, 10))  # the upper half
-    exif = Image.Exif()
-    exif[0x0112] = 3  # upside down
-    path = save(tmp_path / "a.jpg", picture, exif=exif, quality=98)
-    pixels = decode(path, 20, grey=True)
-    assert pixels[:8].mean() < 20 < 230 < pixels[12:].mean()
-
-
 def test_one_tree_is_split_stratified_and_seeded(tmp_path: Path) -> None:
     root = make_tree(tmp_path / "shapes")
     data = load_folder(root, LoadSettings(size=8, cache=tmp_path / "cache"))
@@ -82,7 +35,11 @@ def test_one_tree_is_split_stratified_and_seeded(tmp_path: Path) -> None:
     assert np.bincount(data.test.labels).tolist() == [2, 2, 2]
     assert data.train.images.shape[1:] == (3, 16, 16), "twice the training size, for crops"
     assert data.test.images.shape[1:] == (3, 8, 8)
+    assert sorted([*data.train.ids, *data.test.ids]) == list(range(30)), "ids count the files of the whole tree"
+    other = load_folder(root, LoadSettings(size=8, cache=tmp_path / "cache", seed=1))
+    assert set(other.test.ids) != set(data.test.ids), "another seed, another split"
     again = load_folder(root, LoadSettings(size=8, cache=tmp_path / "cache"))
+    assert np.array_equal(again.test.ids, data.test.ids)
     assert torch.equal(data.train.images.gather(data.train.positions), again.train.images.gather(again.train.positions))
 
 
@@ -92,20 +49,52 @@ def test_given_parts_are_kept(part: str, tmp_path: Path) -> None:
     make_tree(tmp_path / "set" / part, per_class=2)
     data = load_folder(tmp_path / "set", LoadSettings(size=8, cache=tmp_path / "cache"))
     assert (len(data.train), len(data.test)) == (12, 6)
+    assert (data.train.ids.tolist(), data.test.ids.tolist()) == (list(range(12)), list(range(6)))
+    assert data.notes == ()
+
+
+COLOURS = {"c0": RED, "c1": (20, 190, 60), "c2": (40, 60, 230), "c3": (240, 220, 40)}
+
+
+def mixed_image(i: int, colour: tuple[int, int, int], size: tuple[int, int], stem: Path) -> None:
+    """One of eight kinds, all of one colour; the 16-bit ones are grey, and the turned ones black in the lower half."""
+    kind = ("L", "RGB", "RGBA", "P", "CMYK", "16", "EXIF", "JPEG")[i % 8]
+    plain = Image.new("RGB", size, colour)
+    if kind == "16":
+        save(stem.with_suffix(".png"), sixteen_bit(size))
+    elif kind == "EXIF":
+        plain.paste("black", (0, size[1] // 2, *size))
+        turned(plain, 5 + i // 8 % 4, stem.with_suffix(".jpg"))
+    elif kind in ("CMYK", "JPEG"):
+        save(stem.with_suffix(".jpg"), plain.convert("CMYK" if kind == "CMYK" else "RGB"), quality=98)
+    else:
+        save(stem.with_suffix(".png"), plain.convert(kind, palette=Image.Palette.ADAPTIVE))
 
 
 def test_five_hundred_mixed_images(tmp_path: Path) -> None:
+    """Each comes back with its class's colour, or that colour's grey."""
     generator = np.random.default_rng(0)
     for i in range(500):
+        name = f"c{i // 8 % 4}"
         size = tuple(int(x) for x in generator.integers(6, 40, 2))
-        mode = ("L", "RGB", "RGBA", "P", "CMYK")[i % 5]
-        suffix = ".jpg" if mode == "CMYK" or (i % 7 == 0 and mode in ("L", "RGB")) else ".png"
-        save(tmp_path / "set" / f"c{i % 4}" / f"{i}{suffix}", Image.new("RGB", size, RED).convert(mode))
+        mixed_image(i, COLOURS[name], size, tmp_path / "set" / name / f"{i:03d}")
     data = load_folder(tmp_path / "set", LoadSettings(size=8, cache=tmp_path / "cache"))
-    assert len(data.train) + len(data.test) == 500
     assert data.train.images.shape == (400, 3, 16, 16)
-    everything = data.test.images.gather(data.test.positions)
-    assert everything.shape == (100, 3, 8, 8)
+    assert data.test.images.shape == (100, 3, 8, 8)
+    listing = sorted((tmp_path / "set").rglob("*.*"))
+    for part in (data.train, data.test):
+        pixels = part.images.gather(part.positions).int()
+        for image, label, number in zip(pixels, part.labels, part.ids, strict=True):
+            path = listing[number]
+            assert path.parent.name == f"c{label}"
+            colour, kind = COLOURS[path.parent.name], int(path.stem) % 8
+            luma = Image.new("RGB", (1, 1), colour).convert("L").getpixel((0, 0))
+            expected = torch.tensor({0: (luma,) * 3, 5: (200,) * 3}.get(kind, colour))
+            if kind == 6:
+                assert (image[:, 0].float().mean(dim=1) - expected).abs().max() <= 40, "the colour is on top"
+                assert image[:, -1].float().mean() <= 40, "black is below"
+            else:
+                assert (image - expected[:, None, None]).abs().max() <= 12, path
 
 
 def test_all_grey_stays_grey(tmp_path: Path) -> None:
@@ -125,10 +114,16 @@ def test_decoded_once_and_again_when_changed(tmp_path: Path) -> None:
     seen.clear()
     load_folder(root, LoadSettings(size=8, cache=cache, progress=lambda done, total: seen.append(done)))
     assert not seen, "the cache is used"
-    save(root / "class0" / "0.png", Image.new("RGB", (9, 9), RED))
-    data = load_folder(root, LoadSettings(size=8, cache=cache, progress=lambda done, total: seen.append(done)))
-    assert seen, "a changed file makes it anew"
-    assert len(data.train) == 24
+    changed, before = root / "class0" / "0.png", sorted(path.name for path in cache.iterdir())
+    content = changed.read_bytes()
+    changed.write_bytes(content[:-1] + b"?")
+    os.utime(changed, ns=(0, 10**18))
+    seen.clear()
+    load_folder(root, LoadSettings(size=8, cache=cache, progress=lambda done, total: seen.append(done)))
+    assert seen, "a changed file makes it anew, also one of the same size"
+    after = sorted(path.name for path in cache.iterdir())
+    assert len(after) == len(before) == 4 - 1, "older entries go: images of train and test, statistics"
+    assert after != before
 
 
 def test_what_does_not_fit_is_mapped_or_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +141,41 @@ def test_what_does_not_fit_is_mapped_or_streamed(tmp_path: Path, monkeypatch: py
     assert torch.equal(mapped.train.images.gather(positions), expected)
 
 
+def test_colours_that_come_or_go_change_the_statistics(tmp_path: Path) -> None:
+    """A coloured test image makes all images coloured, though no training image has changed."""
+    root, settings = tmp_path / "set", LoadSettings(size=8, cache=tmp_path / "cache")
+    for part in ("train", "test"):
+        for i in range(4):
+            save(root / part / f"c{i % 2}" / f"{i}.png", Image.new("L", (10, 10), 30 * i))
+    assert len(load_folder(root, settings).mean) == 1
+    save(root / "test" / "c0" / "new.png", Image.new("RGB", (10, 10), RED))
+    data = load_folder(root, settings)
+    assert len(data.mean) == data.train.images.shape[1] == 3
+
+
+def test_streaming_leaves_bad_images_out_as_well(tmp_path: Path) -> None:
+    root, seen = make_tree(tmp_path / "set"), list[int]()
+    (root / "class1" / "3.png").write_bytes(b"not an image")
+    held = load_folder(root, LoadSettings(size=8, cache=tmp_path / "a", skip_bad_images=True))
+    settings = LoadSettings(
+        size=8,
+        cache=tmp_path / "b",
+        skip_bad_images=True,
+        cache_limit_bytes=100,
+        progress=lambda done, total: seen.append(done),
+    )
+    for expected in (30, 0):  # files are tried once
+        seen.clear()
+        streamed = load_folder(root, settings)
+        assert len(seen) == expected
+        assert streamed.notes == held.notes != ()
+        for part in ("train", "test"):
+            ours, theirs = getattr(streamed, part), getattr(held, part)
+            assert np.array_equal(ours.ids, theirs.ids)
+            assert torch.equal(ours.images.gather(ours.positions), theirs.images.gather(theirs.positions))
+    assert 13 not in {*held.train.ids, *held.test.ids}, "ids count the files, also those left out"
+
+
 @pytest.mark.parametrize("content", [b"", b"not an image", b"\x89PNG\r\n\x1a\n damaged"])
 def test_a_bad_image_is_named_or_left_out(content: bytes, tmp_path: Path) -> None:
     root, cache = make_tree(tmp_path / "set"), tmp_path / "cache"
@@ -159,6 +189,37 @@ def test_a_bad_image_is_named_or_left_out(content: bytes, tmp_path: Path) -> Non
     assert len(data.train) + len(data.test) == 29
     assert len(data.notes) == 1
     assert data.notes[0].startswith("1 of ")
+    with pytest.raises(DataError, match="cannot be read as an image"):
+        load_folder(root, LoadSettings(size=8, cache=cache))  # what was left out before is still an error
+
+
+def test_hidden_files_and_files_that_are_no_pictures_do_not_count(tmp_path: Path) -> None:
+    root = make_tree(tmp_path / "set")
+    save(root / "class0" / ".ipynb_checkpoints" / "0.png", Image.new("RGB", (9, 9), RED))
+    for name in ("._0.png", "notes.pdf", "old.palm", "film.mpg", "table.h5", "readme.txt"):
+        (root / "class1" / name).write_bytes(b"no picture")
+    data = load_folder(root, LoadSettings(size=8, cache=tmp_path / "cache"))
+    assert len(data.train) + len(data.test) == 30
+
+
+def test_what_was_noticed_is_noted(tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    make_tree(root / "train", per_class=4)
+    make_tree(root / "test", n_classes=2, per_class=2)
+    make_tree(root / "val", per_class=2)
+    data = load_folder(root, LoadSettings(size=8, cache=tmp_path / "cache"))
+    assert len(data.test) == 4
+    assert data.notes == (
+        f"val/ is not used, because there is test/: {root}/val",
+        "test/ has no images of 1 of 3 classes: class2",
+    )
+
+
+def only_bad_tests(root: Path) -> None:
+    make_tree(root / "train")
+    make_tree(root / "test", per_class=1)
+    for path in (root / "test").rglob("*.png"):
+        path.write_bytes(b"bad")
 
 
 @pytest.mark.parametrize(
@@ -170,11 +231,20 @@ def test_a_bad_image_is_named_or_left_out(content: bytes, tmp_path: Path) -> Non
             lambda root: make_tree(root / "train"),
             "{root}: has train/ but neither test/ nor val/; add one, or put the class folders at the top",
         ),
+        (
+            lambda root: (make_tree(root / "train") / ".." / "test").mkdir(),
+            "{root}/test: has no class folders; it needs those of train/",
+        ),
+        (only_bad_tests, "{root}: test: none of the 3 images can be read"),
+        (
+            lambda root: save(make_tree(root) / "alone" / "1.png", Image.new("RGB", (9, 9), RED)),
+            "{root}/alone: a single image cannot be split in two parts; add more, or put them into train/ and test/",
+        ),
     ],
 )
 def test_bad_trees(make: Callable[[Path], object], message: str, tmp_path: Path) -> None:
     root = tmp_path / "set"
     make(root)
     with pytest.raises(DataError) as caught:
-        load_folder(root, LoadSettings(size=8, cache=tmp_path / "cache"))
+        load_folder(root, LoadSettings(size=8, cache=tmp_path / "cache", skip_bad_images=True))
     assert str(caught.value) == message.format(root=root)

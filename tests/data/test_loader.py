@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from sincere.data.dataset import image_set
+from sincere.data.dataset import ImageSet, image_set
 from sincere.data.images import TensorImages
 from sincere.data.loader import ViewLoader, plain_batches
-from sincere.data.samplers import ShuffleSampler
-from sincere.data.views import AUGMENTATIONS, Preparation
-
-PREPARATION = Preparation(8, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+from sincere.data.samplers import BalancedSampler, Sampler, ShuffleSampler
+from sincere.data.views import AUGMENTATIONS
+from sincere.errors import InputTypeError, InputValueError
 
 
 @pytest.fixture
 def loader() -> ViewLoader:
     pixels = torch.randint(0, 256, (50, 3, 8, 8), dtype=torch.uint8)
-    images = image_set(TensorImages(pixels), np.arange(50) % 5, first_id=1000).subset(np.arange(3, 45))
-    return ViewLoader(images, ShuffleSampler(images.labels, 10, seed=2), AUGMENTATIONS["paper"], PREPARATION, seed=2)
+    images = image_set(TensorImages(pixels), np.arange(50) % 5, ids=np.arange(1000, 1050)).subset(np.arange(3, 45))
+    return ViewLoader(images, ShuffleSampler(images.labels, 10, seed=2), AUGMENTATIONS["paper"], 8, seed=2)
 
 
 def test_batches_from_any_step_on(loader: ViewLoader) -> None:
@@ -27,9 +28,9 @@ def test_batches_from_any_step_on(loader: ViewLoader) -> None:
     resumed = list(loader.batches(5, 9))
     assert len(straight) == 9
     for a, b in zip(straight[5:], resumed, strict=True):
-        assert torch.equal(a.inputs, b.inputs)
+        assert torch.equal(a.images, b.images)
         assert torch.equal(a.ids, b.ids)
-    assert straight[0].inputs.shape == (10, 2, 3, 8, 8)
+    assert straight[0].images.shape == (10, 2, 3, 8, 8)
     assert list(loader.batches(4, 4)) == []
 
 
@@ -40,6 +41,56 @@ def test_images_labels_and_ids_belong_together(loader: ViewLoader) -> None:
         assert batch.ids.max() < 1045
 
 
+def views_of(images: ImageSet, sampler: Sampler, seed: int, n_steps: int) -> dict[int, list[bytes]]:
+    """All views that each image gets."""
+    shown: dict[int, list[bytes]] = {}
+    for batch in ViewLoader(images, sampler, AUGMENTATIONS["paper"], 8, seed=seed).batches(0, n_steps):
+        for image, views in zip(batch.ids.tolist(), batch.images, strict=True):
+            shown.setdefault(image, []).extend(view.numpy().tobytes() for view in views)
+    return shown
+
+
+def test_an_image_gets_new_views_each_time(loader: ViewLoader) -> None:
+    """Over epochs; and where a class is smaller than its share, within an epoch and within a batch."""
+    epochs = views_of(loader.images, loader.sampler, 2, 3 * loader.sampler.n_batches)
+    labels = np.r_[np.zeros(90, dtype=np.int64), np.ones(6, dtype=np.int64)]
+    images = image_set(TensorImages(torch.randint(0, 256, (96, 3, 8, 8), dtype=torch.uint8)), labels)
+    uneven = BalancedSampler(labels, 32)
+    assert len(set(uneven.batch(0).tolist())) < 32, "some images come more than once in a batch"
+    within = views_of(images, uneven, 2, 2 * uneven.n_batches)
+    for shown in (epochs, within):
+        assert max(map(len, shown.values())) >= 6
+        assert all(len(set(views)) == len(views) for views in shown.values())
+
+
+def test_another_seed_gives_other_views_of_the_same_images(loader: ViewLoader) -> None:
+    first, second = (views_of(loader.images, loader.sampler, seed, 2) for seed in (2, 3))
+    assert first.keys() == second.keys()
+    assert not any(set(first[image]) & set(second[image]) for image in first)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"n_views": 0}, InputValueError, "n_views must be an integer of at least 1; got 0"),
+        ({"size": 2.5}, InputTypeError, "size must be an integer of at least 1; got float"),
+        ({"seed": -1}, InputValueError, "seed must be an integer of at least 0; got -1"),
+    ],
+)
+def test_bad_arguments(options: dict[str, object], error: type[Exception], message: str, loader: ViewLoader) -> None:
+    with pytest.raises(error) as caught:
+        replace(loader, **options)
+    assert str(caught.value) == f"ViewLoader: {message}"
+    with pytest.raises(InputValueError) as at_once:
+        plain_batches(loader.images, batch_size=0)
+    assert str(at_once.value) == "plain_batches: batch_size must be an integer of at least 1; got 0"
+
+
+def test_numpys_integers_are_integers(loader: ViewLoader) -> None:
+    other = replace(loader, seed=np.int64(2), n_views=np.int64(2), size=np.int32(8))
+    assert torch.equal(other.batch(3).images, loader.batch(3).images)
+
+
 def test_an_error_in_the_background_comes_out(loader: ViewLoader) -> None:
     object.__setattr__(loader, "n_views", 0)
     with pytest.raises(RuntimeError):
@@ -47,8 +98,7 @@ def test_an_error_in_the_background_comes_out(loader: ViewLoader) -> None:
 
 
 def test_plain_batches(loader: ViewLoader) -> None:
-    batches = list(plain_batches(loader.images, PREPARATION, batch_size=16))
+    batches = list(plain_batches(loader.images, batch_size=16))
     assert torch.cat([batch.ids for batch in batches]).tolist() == list(range(1003, 1045))
-    inputs = torch.cat([batch.inputs for batch in batches])
-    expected = PREPARATION.plain(loader.images.images.gather(loader.images.positions))
-    torch.testing.assert_close(inputs, expected)
+    pixels = torch.cat([batch.images for batch in batches])
+    assert torch.equal(pixels, loader.images.images.gather(loader.images.positions))

@@ -7,7 +7,10 @@ import itertools
 import json
 import pickle
 import struct
+import tarfile
+import zlib
 from collections.abc import Callable
+from http.client import IncompleteRead
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -22,7 +25,7 @@ from torchvision import datasets
 from sincere.data.catalog import DATASETS, load_dataset
 from sincere.data.settings import LoadSettings, home
 from sincere.data.views import AUGMENTATIONS, named_augmentation
-from sincere.errors import DataError, InputValueError
+from sincere.errors import DataError, InputTypeError, InputValueError
 
 CIFAR10_CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
@@ -177,7 +180,7 @@ MAKERS: dict[str, tuple[Callable[[Path], None], str]] = {
     "dtd": (make_dtd, "banded"),
     "aircraft": (make_aircraft, "A300"),
     "food101": (make_food, "apple_pie"),
-    "flowers102": (make_flowers, ""),
+    "flowers102": (make_flowers, "pink primrose"),
     "cars": (make_cars, "AM General"),
 }
 
@@ -192,11 +195,63 @@ def test_made_file_sets_take_the_split_of_the_paper(name: str, tmp_path: Path, m
     assert DATASETS[name].on_disk(tmp_path / "sets")
     assert (len(data.train), len(data.test), len(data.class_names)) == (4, 2, 2)
     assert np.bincount(data.train.labels).tolist() == [2, 2]
-    assert first_class in data.class_names[0]
+    assert data.class_names[0] == first_class
     assert data.train.images.shape[1:] == (3, 16, 16)
     assert data.test.images.shape[1:] == (3, 8, 8)
-    assert list((tmp_path / "cache").glob("*.npy")), "mean and standard deviation are cached"
+    monkeypatch.setattr("sincere.data.files.channel_statistics", None)  # mean and standard deviation are cached
     assert load_dataset(name, settings(tmp_path, size=8)).mean == data.mean
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_listed_file_that_is_missing_is_a_bad_image(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MAKERS[name][0](tmp_path / "sets")
+    monkeypatch.setattr(datasets.Flowers102, "_check_integrity", lambda self: True)
+    monkeypatch.setattr(datasets.Flowers102, "classes", ["pink primrose", "orchid"])
+    train = [path for path in sorted((tmp_path / "sets").rglob("*.jpg")) if "test" not in path.parent.name]
+    train[0].unlink()
+    with pytest.raises(DataError, match="cannot be read as an image"):
+        load_dataset(name, settings(tmp_path, size=8))
+    data = load_dataset(name, settings(tmp_path, size=8, skip_bad_images=True))
+    assert data.notes == ("1 of 4 train images could not be read and were left out",)
+    missing = {"pets": 2}.get(name, 0)  # its list does not follow the names
+    assert data.train.ids.tolist() == [i for i in range(4) if i != missing], "ids count what is listed"
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("pets", "annotations/trainval.txt"),
+        ("dtd", "dtd/labels/train1.txt"),
+        ("aircraft", "data/images_variant_trainval.txt"),
+        ("food101", "meta/train.json"),
+        ("flowers102", "setid.mat"),
+        ("cars", "devkit/cars_train_annos.mat"),
+    ],
+)
+@pytest.mark.parametrize("content", [b"", b"x", b"\x00\xff\xfe damaged {\n1 2 3"])
+def test_damaged_lists_are_one_line(
+    name: str, file: str, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MAKERS[name][0](tmp_path / "sets")
+    monkeypatch.setattr(datasets.Flowers102, "_check_integrity", lambda self: True)
+    folder = tmp_path / "sets" / str(DATASETS[name].folder)
+    (folder / file).write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        load_dataset(name, settings(tmp_path, size=8))
+    assert "\n" not in str(caught.value)
+    assert str(folder) in str(caught.value)
+
+
+def test_cars_say_what_they_need(tmp_path: Path) -> None:
+    make_cars(tmp_path / "sets")
+    folder = tmp_path / "sets" / "stanford_cars"
+    (folder / "cars_test_annos_withlabels.mat").unlink()
+    with pytest.raises(DataError) as caught:
+        load_dataset("cars", settings(tmp_path))
+    needed = "cars_train/, cars_test/, devkit/ and cars_test_annos_withlabels.mat"
+    assert str(caught.value) == f"cars: {folder} is damaged or incomplete; it needs {needed}"
 
 
 def test_imagenet100_is_the_users_folder(tmp_path: Path) -> None:
@@ -205,6 +260,9 @@ def test_imagenet100_is_the_users_folder(tmp_path: Path) -> None:
             picture(tmp_path / "sets" / "imagenet100" / part / c / "1.jpg", 50)
     data = load_dataset("imagenet100", settings(tmp_path))
     assert (data.name, data.class_names, data.size) == ("imagenet100", ("n01", "n02"), 32)
+    (tmp_path / "sets" / "imagenet100").rename(tmp_path / "elsewhere")
+    (tmp_path / "sets" / "imagenet100").symlink_to(tmp_path / "elsewhere")
+    assert load_dataset("imagenet100", settings(tmp_path)).name == "imagenet100"
 
 
 def test_digits_are_embedded_and_never_mirrored(tmp_path: Path) -> None:
@@ -212,6 +270,7 @@ def test_digits_are_embedded_and_never_mirrored(tmp_path: Path) -> None:
     named = DATASETS["digits"]
     assert (len(data.train), len(data.test)) == (named.n_train, named.n_test)
     assert np.bincount(data.test.labels).min() >= 35
+    assert sorted([*data.train.ids, *data.test.ids]) == list(range(1797)), "ids are those of scikit-learn's set"
     assert int(data.train.images.gather(data.train.positions).max()) == 255
     assert not data.mirror_is_same_class
     assert named_augmentation("light", mirror_is_same_class=False).flip == 0
@@ -221,11 +280,16 @@ def test_digits_are_embedded_and_never_mirrored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, named in DATASETS.items() if named.folder])
+@pytest.mark.parametrize(
+    "error",
+    [URLError("no route to host\nand more"), IncompleteRead(b""), tarfile.ReadError("cut"), zlib.error(), ValueError()],
+    ids=repr,
+)
 def test_without_network_one_line_and_nothing_half_written(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: object, **kwargs: object) -> None:
-        raise URLError("no route to host\nand more")
+        raise error
 
     monkeypatch.setattr("urllib.request.urlopen", fail)
     monkeypatch.setattr("torchvision.datasets.utils._urlretrieve", fail)
@@ -235,7 +299,7 @@ def test_without_network_one_line_and_nothing_half_written(
     assert message.startswith(name.replace("cifar2", "cifar10") + ": ")
     assert str(tmp_path / "sets" / str(DATASETS[name].folder)) in message
     assert "\n" not in message
-    assert not list(tmp_path.rglob("*.*")), "nothing half-written"
+    assert [path for path in tmp_path.rglob("*") if path.name != "sets"] == [], "nothing half-written"
 
 
 def test_a_download_arrives_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,6 +327,26 @@ def test_an_unknown_name_or_path(source: str, hint: str) -> None:
         load_dataset(source)
     assert str(caught.value).startswith(f"data: {source!r} is neither a data set's name nor a folder nor an .npz file;")
     assert hint in str(caught.value)
+
+
+def test_an_empty_name_is_not_the_current_folder() -> None:
+    with pytest.raises(DataError, match="data: must not be empty; the names are digits, cifar2"):
+        load_dataset("")
+
+
+@pytest.mark.parametrize(
+    ("size", "error", "got"),
+    [
+        (0, InputValueError, "0"),
+        (-5, InputValueError, "-5"),
+        (2.5, InputTypeError, "float"),
+        ("8", InputTypeError, "str"),
+    ],
+)
+def test_bad_sizes(size: Any, error: type[Exception], got: str) -> None:
+    with pytest.raises(error) as caught:
+        LoadSettings(size=size)
+    assert str(caught.value) == f"load_dataset: size must be an integer of at least 1; got {got}"
 
 
 def test_home_is_chosen_by_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from sincere.data.dataset import channel_statistics
+from sincere.data.images import TensorImages
+from sincere.data.loader import plain_batches
 from sincere.data.npz import load_npz
 from sincere.data.settings import LoadSettings
 from sincere.errors import DataError, InputValueError
@@ -60,6 +64,31 @@ def test_class_filter(tmp_path: Path) -> None:
     assert str(caught.value) == "classes: class must be one of 'bird', 'cat', 'dog'; got 'cet'. Did you mean 'cat'?"
     with pytest.raises(DataError, match="at least two different classes are needed; got dog, dog"):
         data.select_classes(["dog", "dog"])
+    with pytest.raises(DataError, match="classes: each class can be given once; got dog, cat, dog"):
+        data.select_classes(["dog", "cat", "dog"])
+
+
+def test_a_class_filter_that_leaves_no_test_image(tmp_path: Path) -> None:
+    data = load_npz(write(tmp_path / "a.npz", test_labels=np.zeros(30, dtype=int)), LoadSettings())
+    with pytest.raises(DataError, match="a: the test part has no images"):
+        data.select_classes(["cat", "dog"])
+
+
+@pytest.mark.parametrize("part_bytes", [1, 8 * 8 * 3 * 7, 10**9])
+def test_statistics_are_exact_in_any_parts(part_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = arrays()["train_images"]
+    pixels[..., 1] = 40
+    data = load_npz(write(tmp_path / "a.npz", train_images=pixels), LoadSettings())
+    asked: list[int] = []
+    gather = TensorImages.gather
+    monkeypatch.setattr(
+        TensorImages, "gather", lambda self, chosen: (asked.append(len(chosen)), gather(self, chosen))[1]
+    )
+    mean, std = channel_statistics(data.train.subset(np.arange(50)), part_bytes=part_bytes)
+    assert (sum(asked), max(asked)) == (50, min(50, max(1, part_bytes // (8 * 8 * 3))))
+    expected = pixels[:50].reshape(-1, 3) / 255
+    np.testing.assert_allclose(mean, expected.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(std, [expected[:, 0].std(), 1, expected[:, 2].std()], rtol=1e-12)
 
 
 def test_validation_split_is_stratified_and_plain(tmp_path: Path) -> None:
@@ -67,7 +96,12 @@ def test_validation_split_is_stratified_and_plain(tmp_path: Path) -> None:
     learn, validate = data.validation_split(0.1, seed=4)
     assert (len(learn), len(validate)) == (54, 6)
     assert np.bincount(validate.labels).tolist() == [2, 2, 2]
-    assert not set(learn.ids) & set(validate.ids)
+    assert sorted([*learn.ids, *validate.ids]) == list(range(60))
+    assert set(data.validation_split(0.1, seed=5)[1].ids) != set(validate.ids)
+    stored = torch.from_numpy(arrays()["train_images"][validate.ids]).permute(0, 3, 1, 2)
+    (batch,) = plain_batches(validate)
+    assert torch.equal(batch.images, stored), "the pixels as they are"
+    assert batch.labels.tolist() == (validate.ids % 3).tolist()
 
 
 @pytest.mark.parametrize(
@@ -88,6 +122,26 @@ def test_validation_split_is_stratified_and_plain(tmp_path: Path) -> None:
         ),
         ({"train_labels": np.zeros(60)}, "train_labels must be integers of shape (60,); got float64 of shape (60,)"),
         ({"test_labels": np.arange(7)}, "test_labels must be integers of shape (30,); got int64 of shape (7,)"),
+        (
+            {"train_labels": np.full(60, 10**13), "class_names": None},
+            "labels must number the classes from 0, each with a training image; "
+            "got 10000000000000 with 60 training images",
+        ),
+        (
+            {"train_labels": np.full(60, 2**64 - 1, dtype=np.uint64)},
+            "train_labels must number the classes from 0; got 18446744073709551615",
+        ),
+        ({"class_names": np.array("cat")}, "class_names must be strings of shape (classes,); got <U3 of shape ()"),
+        (
+            {"class_names": np.array([["a"], ["b"], ["c"]])},
+            "class_names must be strings of shape (classes,); got <U1 of shape (3, 1)",
+        ),
+        (
+            {"class_names": np.array([1.0, np.nan, 3.0])},
+            "class_names must be strings of shape (classes,); got float64 of shape (3,)",
+        ),
+        ({"class_names": np.array(["a", "b", "a"])}, "class_names must be different; got 'a' more than once"),
+        ({"class_names": np.array(["a", "b"])}, "class_names must name every label; got 2 names and label 2"),
         ({"train_labels": np.array([{}] * 60)}, "holds pickled objects, which are refused; save plain arrays"),
     ],
 )
@@ -102,15 +156,56 @@ def test_labels_out_of_range(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         load_npz(write(tmp_path / "a.npz", test_labels=np.arange(30) - 1, class_names=None), LoadSettings())
     assert str(caught.value) == "a: test labels must be 0 to 28; got -1"
-    with pytest.raises(DataError, match="a: train labels must be 0 to 2; got 5"):
-        load_npz(write(tmp_path / "a.npz", train_labels=np.arange(60) % 6), LoadSettings())
+    with pytest.raises(DataError, match="a: train labels must be 0 to 2; got -1"):
+        load_npz(write(tmp_path / "a.npz", train_labels=np.arange(60) % 4 - 1), LoadSettings())
     with pytest.raises(DataError, match="a: class 'dog' has no training image"):
         load_npz(write(tmp_path / "a.npz", train_labels=np.arange(60) % 2), LoadSettings())
 
 
-@pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 broken"])
+def test_names_as_bytes_are_decoded(tmp_path: Path) -> None:
+    names = np.array([name.encode() for name in ("bird", "chat", "h\u00e9ron")])
+    assert load_npz(write(tmp_path / "a.npz", class_names=names), LoadSettings()).class_names == (
+        "bird",
+        "chat",
+        "h\u00e9ron",
+    )
+    with pytest.raises(DataError, match="class_names must be UTF-8"):
+        load_npz(write(tmp_path / "a.npz", class_names=np.array([b"a", b"b", b"\xff"])), LoadSettings())
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"nonsense", b"PK\x03\x04 broken", b"a,b\n1,2\n", b"\x89PNG\r\n\x1a\n damaged"]
+)
 def test_not_an_npz(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"is not a readable \.npz|holds pickled objects"):
+    with pytest.raises(DataError) as caught:
         load_npz(path, LoadSettings())
+    assert str(caught.value) == f"{path}: is not a readable .npz (no zip archive)"
+
+
+def test_other_archives_and_damaged_ones(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    with pytest.raises(DataError, match=r"a\.npy: is not a readable \.npz \(no zip archive\)"):
+        load_npz(tmp_path / "a.npy", LoadSettings())
+    path = tmp_path / "text.npz"
+    with zipfile.ZipFile(path, "w") as file:
+        for name in arrays():
+            file.writestr(name, "no array")
+    with pytest.raises(DataError, match="'train_images' is not an array"):
+        load_npz(path, LoadSettings())
+    np.savez_compressed(tmp_path / "whole.npz", **arrays())
+    whole = (tmp_path / "whole.npz").read_bytes()
+    generator = np.random.default_rng(0)
+    messages = []
+    for _ in range(60):
+        damaged = bytearray(whole)
+        for place in generator.integers(0, len(whole), 5):
+            damaged[place] ^= 255
+        path.write_bytes(damaged)
+        try:
+            load_npz(path, LoadSettings())
+        except DataError as error:  # any other kind fails the test
+            messages.append(str(error))
+    assert len(messages) > 50
+    assert not any("\n" in message or "pickled" in message for message in messages)

@@ -66,7 +66,8 @@ def load_dataset(
     """Load a data set by name, a folder of class folders, or an .npz, whole or only some classes.
 
     Raises:
-        DataError: There is no such name or path (the message says which names are near), or the data are wrong.
+        DataError: There is no such name or path (the message says which names are near), or the data are wrong, or
+            `classes` leaves fewer than two or names one twice.
         InputValueError: `classes` names a class that the data set does not have.
 
     Example:
@@ -85,6 +86,8 @@ def _load(source: str | Path, settings: LoadSettings) -> Dataset:
         load = registry.load(loaders, source, caller="load_dataset", argument="data")
         return cast("Dataset", load(settings))
     path = Path(source)
+    if not source:  # an empty path would be the current folder
+        raise DataError(f"data: must not be empty; the names are {', '.join(DATASETS)}")
     if path.is_dir():
         from sincere.data.folder import load_folder
 

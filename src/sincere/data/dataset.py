@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import sqrt
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from sincere import checks
 from sincere.data.images import Images
 from sincere.data.splits import stratified_split
 from sincere.errors import DataError
+
+PART_BYTES = 64 * 10**6  # of pixels read at once for statistics
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +25,8 @@ class ImageSet:
     Attributes:
         images: Their pixels.
         labels: Class of each image, an index into the class names.
-        ids: Which image of the source each is; they pair results of different runs.
+        ids: Which image of the source each is, counted before anything was split off or left out; they pair results of
+            different runs. Where train and test came apart they are counted in each.
         positions: Where each image stands in `images`.
     """
 
@@ -38,10 +43,13 @@ class ImageSet:
         return replace(self, labels=self.labels[chosen], ids=self.ids[chosen], positions=self.positions[chosen])
 
 
-def image_set(images: Images, labels: Sequence[int] | NDArray[np.int64], *, first_id: int = 0) -> ImageSet:
-    """Return all images of a source in order, with ids from `first_id`."""
+def image_set(
+    images: Images, labels: Sequence[int] | NDArray[np.int64], *, ids: NDArray[np.int64] | None = None
+) -> ImageSet:
+    """Return all images in order, with these ids, else counted from 0."""
     positions = np.arange(len(labels), dtype=np.int64)
-    return ImageSet(images, np.asarray(labels, dtype=np.int64), positions + first_id, positions)
+    chosen = positions if ids is None else ids.astype(np.int64)
+    return ImageSet(images, np.asarray(labels, dtype=np.int64), chosen, positions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +62,8 @@ class Dataset:
         test: Images to test on, never augmented, shuffled or resampled.
         class_names: In label order.
         size: Side of the network's input, in pixels.
-        mean: Of each channel over train, in shares of 255.
-        std: Likewise.
+        mean: Of each channel, in shares of 255, over the training images of all classes the source has.
+        std: Likewise; 1 for a channel that never changes.
         augmentation: The named set that suits it.
         mirror_is_same_class: Whether a mirrored image is still of its class; not for digits and letters.
         notes: What was noticed while loading, for the user: skipped images and the like.
@@ -73,14 +81,17 @@ class Dataset:
     notes: tuple[str, ...] = ()
 
     def select_classes(self, names: Sequence[str]) -> Dataset:
-        """Return only these classes, numbered in the order given.
+        """Return only these classes, numbered in the order given. Mean and standard deviation stay.
 
         Raises:
-            InputValueError: A name is unknown, with the nearest one; or fewer than two are given.
+            InputValueError: A name is unknown; the message has the nearest one.
+            DataError: Fewer than two are given, or one twice, or the test part has none of them.
         """
         old = [self.class_names.index(checks.choice("classes", "class", name, self.class_names)) for name in names]
         if len(set(old)) < 2:
             raise DataError(f"classes: at least two different classes are needed; got {', '.join(names)}")
+        if len(set(old)) < len(old):
+            raise DataError(f"classes: each class can be given once; got {', '.join(names)}")
         new = np.full(len(self.class_names), -1, dtype=np.int64)
         new[old] = np.arange(len(old))
         parts = {}
@@ -88,7 +99,7 @@ class Dataset:
             images: ImageSet = getattr(self, part)
             kept = images.subset(np.flatnonzero(new[images.labels] >= 0))
             parts[part] = replace(kept, labels=new[kept.labels])
-        return replace(self, train=parts["train"], test=parts["test"], class_names=tuple(names))
+        return check_dataset(replace(self, train=parts["train"], test=parts["test"], class_names=tuple(names)))
 
     def validation_split(self, fraction: float = 0.1, *, seed: int = 0) -> tuple[ImageSet, ImageSet]:
         """Split train, stratified, into images to learn from and images to validate on.
@@ -99,18 +110,30 @@ class Dataset:
         return self.train.subset(rest), self.train.subset(held_out)
 
 
-def channel_statistics(images: ImageSet, *, at_once: int = 4096) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and standard deviation of each channel, in shares of 255, exactly, a part at a time."""
-    n_channels = images.images.shape[1]
-    total, squares, count = np.zeros(n_channels), np.zeros(n_channels), 0
-    for positions in np.array_split(images.positions, max(1, len(images) // at_once)):
-        pixels = images.images.gather(positions).double().div_(255)
-        total += pixels.sum(dim=(0, 2, 3)).cpu().numpy()
-        squares += pixels.square().sum(dim=(0, 2, 3)).cpu().numpy()
-        count += pixels[:, 0].numel()
-    mean = total / count
-    std = np.sqrt(np.maximum(squares / count - mean**2, 1e-12))
-    return tuple(mean.tolist()), tuple(std.tolist())
+def channel_statistics(
+    images: ImageSet, *, part_bytes: int = PART_BYTES
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and standard deviation of each channel, in shares of 255, a part at a time.
+
+    Values are counted, so sums are exact and the memory is that of a part: about twice `part_bytes`. A channel that
+    never changes has a standard deviation of 1: dividing by it must not blow up what differs later.
+    """
+    n_channels, height, width = images.images.shape[1:]
+    at_once = max(1, part_bytes // (n_channels * height * width))
+    counts = np.zeros((n_channels, 256), dtype=np.int64)
+    for start in range(0, len(images), at_once):
+        pixels = images.images.gather(images.positions[start : start + at_once])
+        for channel in range(n_channels):
+            counts[channel] += torch.bincount(pixels[:, channel].flatten(), minlength=256).cpu().numpy()
+    means, stds = [], []
+    for channel_counts in counts.tolist():
+        count = sum(channel_counts)
+        total = sum(value * n for value, n in enumerate(channel_counts))
+        squares = sum(value * value * n for value, n in enumerate(channel_counts))
+        spread = count * squares - total * total  # whole numbers of any size: no cancellation
+        means.append(total / count / 255)
+        stds.append(sqrt(spread) / count / 255 if spread else 1.0)
+    return tuple(means), tuple(stds)
 
 
 def check_dataset(dataset: Dataset) -> Dataset:

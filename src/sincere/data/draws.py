@@ -1,6 +1,7 @@
-"""Random numbers as a function of (seed, epoch, image id, view, purpose): no generator, no state.
+"""Random numbers as a function of (seed, round, image id, view, purpose): no generator, no state.
 
-The same image gets the same draw whatever batch, rank, micro-batch or worker it is in, and after any resume. Each
+The same image gets the same draw whatever batch, rank, micro-batch or worker it is in, and after any resume. The round
+tells an image's showings apart: with the epoch in its place, one shown twice in an epoch would get the same views. Each
 number is a 64-bit counter hashed by two rounds of SplitMix64's finaliser (Steele, Lea, Flood 2014), vectorised over the
 images on their device.
 """
@@ -26,13 +27,13 @@ class Draws:
 
     Attributes:
         seed: Of the run.
-        epoch: Counted from 0.
+        rounds: Which of its showings this is for each image, (n,) int64.
         ids: Id of each image, (n,) int64.
         view: Which view of the image.
     """
 
     seed: int
-    epoch: int
+    rounds: Tensor
     ids: Tensor
     view: int
 
@@ -45,11 +46,12 @@ class Draws:
         keys = []
         for purpose in purposes:
             key = 0
-            for part in (self.seed, self.epoch, self.view, zlib.crc32(purpose.encode())):
+            for part in (self.seed, self.view, zlib.crc32(purpose.encode())):
                 key = _hash_int((key + part + 1) * _GOLDEN & _MASK)
             keys.append((_signed(key), _signed(_hash_int(key + _GOLDEN & _MASK))))
         before, between = torch.tensor(keys, device=self.ids.device).T.unsqueeze(-1)  # each (purposes, 1)
-        bits = _hash_tensor(_hash_tensor(self.ids * _signed(_GOLDEN) + before) + between)
+        images = _hash_tensor(self.ids * _signed(_GOLDEN) + before)
+        bits = _hash_tensor(images + self.rounds * _signed(_GOLDEN) + between)
         unit = _shift(bits, 40).to(torch.float32) * 2.0**-24  # 24 bits: all that float32 holds
         return unit * (high - low) + low
 

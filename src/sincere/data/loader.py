@@ -11,50 +11,54 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sincere import checks
 from sincere.data.dataset import ImageSet
 from sincere.data.samplers import Sampler
-from sincere.data.views import Augmentation, Preparation, make_views
+from sincere.data.views import Augmentation, make_views
 
 WORKERS = 2  # threads that make batches: one alone delivers half as much on two cores
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Network input: (n, views, c, size, size) views in training, (n, c, size, size) otherwise; labels and ids (n,)."""
+    """Images: (n, views, c, size, size) in [0, 1] in training, uint8 (n, c, h, w) otherwise; labels and ids (n,)."""
 
-    inputs: Tensor
+    images: Tensor
     labels: Tensor
     ids: Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class ViewLoader:
-    """The batches of a training run, from any step on; a batch is a function of (seed, step) alone."""
+    """The batches of a training run, from any step on; a batch is a function of (seed, step) alone.
+
+    Raises:
+        InputValueError, InputTypeError: `size`, `seed` or `n_views` is not such a number.
+    """
 
     images: ImageSet
     sampler: Sampler
     augmentation: Augmentation
-    preparation: Preparation
+    size: int
     seed: int = 0
     n_views: int = 2
     device: torch.device | str = "cpu"
+
+    def __post_init__(self) -> None:
+        for argument, least in (("size", 1), ("seed", 0), ("n_views", 1)):
+            # Plain integers from here on: numpy's overflow where the draws are hashed.
+            value = checks.count("ViewLoader", argument, getattr(self, argument), least=least)
+            object.__setattr__(self, argument, value)
 
     def batch(self, step: int) -> Batch:
         """Return batch `step`, counted from 0 over all epochs."""
         chosen = self.sampler.batch(step)
         images = self.images.images.gather(self.images.positions[chosen]).to(self.device)
-        labels, ids = (
-            torch.from_numpy(values[chosen]).to(self.device) for values in (self.images.labels, self.images.ids)
+        labels, ids, rounds = (
+            torch.from_numpy(values).to(self.device)
+            for values in (self.images.labels[chosen], self.images.ids[chosen], self.sampler.rounds(step))
         )
-        views = make_views(
-            images,
-            ids,
-            self.augmentation,
-            self.preparation,
-            seed=self.seed,
-            epoch=step // self.sampler.n_batches,
-            n_views=self.n_views,
-        )
+        views = make_views(images, ids, rounds, self.augmentation, size=self.size, seed=self.seed, n_views=self.n_views)
         return Batch(views, labels, ids)
 
     def batches(self, start: int, end: int) -> Iterator[Batch]:
@@ -71,11 +75,17 @@ class ViewLoader:
                 makers.shutdown(wait=True, cancel_futures=True)
 
 
-def plain_batches(
-    images: ImageSet, preparation: Preparation, *, batch_size: int = 512, device: torch.device | str = "cpu"
-) -> Iterator[Batch]:
-    """Yield all images once, in order, un-augmented."""
+def plain_batches(images: ImageSet, *, batch_size: int = 512, device: torch.device | str = "cpu") -> Iterator[Batch]:
+    """Yield all images once, in order, un-augmented, as stored.
+
+    Raises:
+        InputValueError: `batch_size` is below 1; at once, not when the first batch is asked for.
+    """
+    return _in_order(images, checks.count("plain_batches", "batch_size", batch_size, least=1), device)
+
+
+def _in_order(images: ImageSet, batch_size: int, device: torch.device | str) -> Iterator[Batch]:
     for chosen in np.array_split(np.arange(len(images)), max(1, -(-len(images) // batch_size))):
         pixels = images.images.gather(images.positions[chosen]).to(device)
         labels, ids = (torch.from_numpy(values[chosen]).to(device) for values in (images.labels, images.ids))
-        yield Batch(preparation.plain(pixels), labels, ids)
+        yield Batch(pixels, labels, ids)

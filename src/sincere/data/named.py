@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ import numpy as np
 
 from sincere.data.catalog import DATASETS
 from sincere.data.dataset import Dataset, channel_statistics, check_dataset, image_set
-from sincere.data.files import LabelledFiles, files_dataset
+from sincere.data.files import LabelledFiles, files_dataset, labelled_files
 from sincere.data.folder import load_folder
 from sincere.data.images import place_images
+from sincere.data.reasons import reason
 from sincere.data.settings import LoadSettings
 from sincere.data.splits import stratified_split
 from sincere.errors import DataError
@@ -25,6 +27,7 @@ Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 CIFAR10_STATISTICS: Statistics = ((0.49139968, 0.48215841, 0.44653091), (0.24703223, 0.24348513, 0.26158784))
 CIFAR100_STATISTICS: Statistics = ((0.50707516, 0.48654887, 0.44091784), (0.26733429, 0.25643846, 0.27615047))
 FASHION_STATISTICS: Statistics = ((0.28604059,), (0.35302424,))
+_CARS_FILES = "cars_train/, cars_test/, devkit/ and cars_test_annos_withlabels.mat"
 
 
 def digits(settings: LoadSettings) -> Dataset:
@@ -34,7 +37,7 @@ def digits(settings: LoadSettings) -> Dataset:
     bunch = load_digits()
     pixels = np.round(bunch.images[..., None] * (255 / 16)).astype(np.uint8)
     train, test = (
-        image_set(place_images(pixels[chosen], settings.device), bunch.target[chosen])
+        image_set(place_images(pixels[chosen], settings.device), bunch.target[chosen], ids=chosen)
         for chosen in stratified_split(bunch.target, 0.2, seed=0)
     )
     mean, std = channel_statistics(train)
@@ -71,7 +74,7 @@ def imagenet100(settings: LoadSettings) -> Dataset:
         raise DataError(
             f"imagenet100: has no download; put your copy at {folder}, with train/ and val/ of class folders"
         )
-    return load_folder(folder, settings)
+    return load_folder(folder, settings, name="imagenet100")
 
 
 def pets(settings: LoadSettings) -> Dataset:
@@ -103,8 +106,7 @@ def cars(settings: LoadSettings) -> Dataset:
     """Stanford Cars, whose download no longer works."""
     folder = settings.root / "stanford_cars"
     if not folder.is_dir():
-        wanted = "cars_train/, cars_test/, devkit/ and cars_test_annos_withlabels.mat"
-        raise DataError(f"cars: has no working download any more; put {wanted} into {folder}")
+        raise DataError(f"cars: has no working download any more; put {_CARS_FILES} into {folder}")
     return _files("cars", "StanfordCars", settings, {"split": "train"})
 
 
@@ -113,27 +115,30 @@ def _arrays(name: str, kind: str, settings: LoadSettings, statistics: Statistics
     _download(name, kind, settings)
     sets = []
     for train in (True, False):
-        source = _open(name, kind, settings.root, {"train": train})
-        pixels = np.asarray(source.data, dtype=np.uint8)
-        pixels = pixels[..., None] if pixels.ndim == 3 else pixels
-        sets.append(image_set(place_images(pixels, settings.device), np.asarray(source.targets, dtype=np.int64)))
+        with _reading(name, settings.root):
+            source = _open(kind, settings.root, {"train": train})
+            pixels = np.asarray(source.data, dtype=np.uint8)
+            pixels = pixels[..., None] if pixels.ndim == 3 else pixels
+            labels, names = np.asarray(source.targets, dtype=np.int64), tuple(source.classes)
+        sets.append(image_set(place_images(pixels, settings.device), labels))
     n_channels, side = sets[0].images.shape[1:3]
     augmentation = "paper" if n_channels == 3 else "light"
-    names = tuple(source.classes)
     return check_dataset(Dataset(name, sets[0], sets[1], names, settings.size or side, *statistics, augmentation))
 
 
 def _files(name: str, kind: str, settings: LoadSettings, train: dict[str, Any]) -> Dataset:
     """Return a torchvision data set of image files."""
     _download(name, kind, settings)
-    parts = [_open(name, kind, settings.root, options) for options in (train, {"split": "test"})]
-    files = [_labelled_files(part) for part in parts]
-    n_classes = 1 + int(max(part.labels.max() for part in files))
-    names = tuple(map(str, getattr(parts[0], "classes", range(n_classes))))  # Flowers102 has none in older versions
-    return files_dataset(name, settings.root, files[0], files[1], names, settings)
+    with _reading(name, settings.root):
+        sources = [_open(kind, settings.root, options) for options in (train, {"split": "test"})]
+        files = [_labelled_files(part, source) for part, source in zip(("train", "test"), sources, strict=True)]
+        n_classes = 1 + int(max(part.labels.max() for part in files))
+        # Flowers102 has no names in older versions.
+        names = tuple(map(str, getattr(sources[0], "classes", range(n_classes))))
+    return files_dataset(name, _folder(name, settings.root), files[0], files[1], names, settings)
 
 
-def _labelled_files(source: Any) -> LabelledFiles:
+def _labelled_files(part: str, source: Any) -> LabelledFiles:
     """Return paths and labels of a torchvision data set without reading its images.
 
     Through its private lists: the public way, `loader=`, is missing in some of the classes and older versions.
@@ -143,18 +148,28 @@ def _labelled_files(source: Any) -> LabelledFiles:
     else:
         paths = source._images if hasattr(source, "_images") else source._image_files  # OxfordIIITPet, the others
         labels = source._labels
-    return LabelledFiles([Path(path) for path in paths], np.asarray(labels, dtype=np.int64))
+    return labelled_files(part, [Path(path) for path in paths], labels)
 
 
-def _open(name: str, kind: str, root: Path, options: Mapping[str, Any]) -> Any:
+def _open(kind: str, root: Path, options: Mapping[str, Any]) -> Any:
     """Return torchvision's data set from the disk."""
     from torchvision import datasets
 
+    return getattr(datasets, kind)(str(root), download=False, **options)
+
+
+@contextmanager
+def _reading(name: str, root: Path) -> Iterator[None]:
+    """Say in one line that a data set on the disk is wrong: torchvision lets the errors of all its parsers through."""
     try:
-        return getattr(datasets, kind)(str(root), download=False, **options)
-    except (RuntimeError, OSError) as error:
-        folder = root / str(DATASETS[name].folder)
-        raise DataError(f"{name}: {folder} is damaged or incomplete; remove it to download it again") from error
+        yield
+    except Exception as error:
+        remedy = f"it needs {_CARS_FILES}" if name == "cars" else "remove it to download it again"
+        raise DataError(f"{name}: {_folder(name, root)} is damaged or incomplete; {remedy}") from error
+
+
+def _folder(name: str, root: Path) -> Path:
+    return root / str(DATASETS[name].folder)
 
 
 def _download(name: str, kind: str, settings: LoadSettings) -> None:
@@ -175,8 +190,7 @@ def _download(name: str, kind: str, settings: LoadSettings) -> None:
         getattr(datasets, kind)(str(work), download=True)
         if not DATASETS[name].on_disk(root):  # else another process was quicker
             os.replace(work / folder, root / folder)
-    except (RuntimeError, OSError, EOFError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DataError(f"{name}: could not be downloaded ({reason}); put it at {root / folder}") from error
+    except Exception as error:  # cut connections and archives raise what urllib, tarfile and zlib please
+        raise DataError(f"{name}: could not be downloaded ({reason(error)}); put it at {root / folder}") from error
     finally:
         shutil.rmtree(work, ignore_errors=True)

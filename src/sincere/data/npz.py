@@ -10,8 +10,12 @@ from numpy.typing import NDArray
 
 from sincere.data.dataset import Dataset, channel_statistics, check_dataset, image_set
 from sincere.data.images import place_images
+from sincere.data.reasons import reason
 from sincere.data.settings import LoadSettings
 from sincere.errors import DataError
+
+Array = NDArray[np.generic]
+_REQUIRED = ("train_images", "train_labels", "test_images", "test_labels")
 
 
 def load_npz(path: Path, settings: LoadSettings) -> Dataset:
@@ -20,24 +24,12 @@ def load_npz(path: Path, settings: LoadSettings) -> Dataset:
     Raises:
         DataError: What is missing or wrong, in one line.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except ValueError as error:
-        if "pickle" in str(error).lower():
-            raise DataError(f"{path}: holds pickled objects, which are refused; save plain arrays") from error
-        raise DataError(f"{path}: is not a readable .npz ({error})") from error
-    except (OSError, zipfile.BadZipFile, EOFError) as error:
-        raise DataError(f"{path}: is not a readable .npz ({error})") from error
-    for name in ("train_images", "train_labels", "test_images", "test_labels"):
-        if name not in arrays:
-            raise DataError(f"{path}: array {name!r} is missing; it has {', '.join(sorted(arrays)) or 'none'}")
+    arrays = _read(path)
     parts = {part: _check_part(path, part, arrays) for part in ("train", "test")}
     if parts["train"][0].shape[1:] != parts["test"][0].shape[1:]:
         shapes = " and ".join(str(images.shape[1:]) for images, _ in parts.values())
         raise DataError(f"{path}: train_images and test_images must be of one size; got {shapes}")
-    n_classes = int(max(labels.max() for _, labels in parts.values())) + 1
-    names = tuple(map(str, arrays.get("class_names", np.arange(n_classes)).tolist()))
+    names = _class_names(path, arrays.get("class_names"), [labels for _, labels in parts.values()])
     train, test = (image_set(place_images(images, settings.device), labels) for images, labels in parts.values())
     mean, std = channel_statistics(train)
     side, n_channels = parts["train"][0].shape[1], parts["train"][0].shape[3]
@@ -45,9 +37,27 @@ def load_npz(path: Path, settings: LoadSettings) -> Dataset:
     return check_dataset(Dataset(path.stem, train, test, names, settings.size or side, mean, std, augmentation))
 
 
-def _check_part(
-    path: Path, part: str, arrays: dict[str, NDArray[np.generic]]
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _read(path: Path) -> dict[str, Array]:
+    if not zipfile.is_zipfile(path):  # numpy would take it for a pickle
+        raise DataError(f"{path}: is not a readable .npz (no zip archive)")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in (*_REQUIRED, "class_names") if name in file.files}
+            held = ", ".join(sorted(file.files)) or "none"
+    except Exception as error:  # damaged archives raise what zlib, zipfile and numpy's header parser please
+        if isinstance(error, ValueError) and "allow_pickle" in str(error):
+            raise DataError(f"{path}: holds pickled objects, which are refused; save plain arrays") from error
+        raise DataError(f"{path}: is not a readable .npz ({reason(error)})") from error
+    for name in _REQUIRED:
+        if name not in arrays:
+            raise DataError(f"{path}: array {name!r} is missing; it has {held}")
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):  # numpy hands out other members as bytes
+            raise DataError(f"{path}: {name!r} is not an array")
+    return arrays
+
+
+def _check_part(path: Path, part: str, arrays: dict[str, Array]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     images, labels = arrays[f"{part}_images"], arrays[f"{part}_labels"]
     if images.dtype != np.uint8:
         raise DataError(f"{path}: {part}_images must be uint8; got {images.dtype}")
@@ -57,4 +67,29 @@ def _check_part(
     if not np.issubdtype(labels.dtype, np.integer) or labels.shape != images.shape[:1]:
         requirement = f"must be integers of shape ({len(images)},)"
         raise DataError(f"{path}: {part}_labels {requirement}; got {labels.dtype} of shape {labels.shape}")
+    if int(labels.max()) > np.iinfo(np.int64).max:  # would turn negative
+        raise DataError(f"{path}: {part}_labels must number the classes from 0; got {labels.max()}")
     return images.astype(np.uint8, copy=False), labels.astype(np.int64)
+
+
+def _class_names(path: Path, given: Array | None, labels: list[NDArray[np.int64]]) -> tuple[str, ...]:
+    """Return the names in label order, the numbers themselves if none are given."""
+    highest = int(max(part.max() for part in labels))
+    if given is None:
+        if highest >= len(labels[0]):  # also keeps a stray label from asking for all memory
+            requirement = "must number the classes from 0, each with a training image"
+            raise DataError(f"{path}: labels {requirement}; got {highest} with {len(labels[0])} training images")
+        return tuple(map(str, range(highest + 1)))
+    if given.ndim != 1 or given.dtype.kind not in "US":
+        got = f"{given.dtype} of shape {given.shape}"
+        raise DataError(f"{path}: class_names must be strings of shape (classes,); got {got}")
+    try:
+        names = tuple(name.decode() if isinstance(name, bytes) else name for name in given.tolist())
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: class_names must be UTF-8; {reason(error)}") from error
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"{path}: class_names must be different; got {twice[0]!r} more than once")
+    if highest >= len(names):
+        raise DataError(f"{path}: class_names must name every label; got {len(names)} names and label {highest}")
+    return names

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sincere import checks
+
 if TYPE_CHECKING:
     import torch
 
@@ -38,6 +40,9 @@ class LoadSettings:
         device: Where pixels live if they fit.
         cache_limit_bytes: Decoded images beyond this are not cached but decoded as they are read.
         progress: Told (done, total) while images are decoded.
+
+    Raises:
+        InputValueError, InputTypeError: A number is not one, or too small.
     """
 
     size: int | None = None
@@ -49,3 +54,9 @@ class LoadSettings:
     device: torch.device | str = "cpu"
     cache_limit_bytes: int = CACHE_LIMIT_BYTES
     progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        for argument, least in (("size", 1), ("seed", 0), ("cache_limit_bytes", 0)):
+            value = getattr(self, argument)
+            if argument != "size" or value is not None:
+                object.__setattr__(self, argument, checks.count("load_dataset", argument, value, least=least))

@@ -1,7 +1,7 @@
 """Augmented views of a whole batch on its device, each image with its own random parameters.
 
 Geometry (crop, flip, rotation, shift, zoom) is one affine map per image, sampled once. Every draw is a function of
-(seed, epoch, image id, view, purpose): see `draws`.
+(seed, round, image id, view, purpose): see `draws`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.nn.functional import affine_grid, grid_sample, interpolate
+from torch.nn.functional import affine_grid, avg_pool2d, grid_sample
 
 from sincere import checks
 from sincere.data.colour import grey, jitter
@@ -69,57 +69,37 @@ def named_augmentation(name: str, *, mirror_is_same_class: bool = True) -> Augme
     return chosen if mirror_is_same_class else replace(chosen, flip=0.0)
 
 
-@dataclass(frozen=True, eq=False)
-class Preparation:
-    """How pixels become network input: size, and mean and standard deviation of each channel, in shares of 255."""
-
-    size: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    def normalize(self, images: Tensor) -> Tensor:
-        """Return (x - mean) / std for images in [0, 1]."""
-        mean, std = (torch.tensor(x, device=images.device)[:, None, None] for x in (self.mean, self.std))
-        return (images - mean) / std
-
-    def resize(self, images: Tensor) -> Tensor:
-        """Return images of the asked size, antialiased."""
-        if images.shape[-2:] == (self.size, self.size):
-            return images
-        return interpolate(images, (self.size, self.size), mode="bilinear", antialias=True, align_corners=False)
-
-    def plain(self, images: Tensor) -> Tensor:
-        """Return un-augmented input for uint8 images (n, c, h, w): resized, normalised, nothing random."""
-        return self.normalize(self.resize(images.float().div_(255)))
-
-
 def make_views(
     images: Tensor,
     ids: Tensor,
+    rounds: Tensor,
     augmentation: Augmentation,
-    preparation: Preparation,
     *,
+    size: int,
     seed: int,
-    epoch: int,
     n_views: int,
 ) -> Tensor:
-    """Return (n, views, c, size, size) float views of uint8 images (n, c, h, w)."""
-    return torch.stack(
-        [one_view(images, Draws(seed, epoch, ids, view), augmentation, preparation) for view in range(n_views)], dim=1
-    )
+    """Return (n, views, c, size, size) views in [0, 1] of uint8 images (n, c, h, w); unmoved, they keep their size.
+
+    `ids` (n,) say which images they are and `rounds` (n,) which of its showings this is for each: the same image gets
+    other views in another round.
+    """
+    views = [one_view(images, Draws(seed, rounds, ids, view), augmentation, size=size) for view in range(n_views)]
+    return torch.stack(views, dim=1)
 
 
-def one_view(images: Tensor, draws: Draws, augmentation: Augmentation, preparation: Preparation) -> Tensor:
-    """Return one view of each image, normalised."""
-    size = preparation.size
+def one_view(images: Tensor, draws: Draws, augmentation: Augmentation, *, size: int) -> Tensor:
+    """Return one view of each image, in [0, 1]; of its own size if nothing moves, else of `size`."""
     x = images.float().div_(255)
     if augmentation.moves:
-        grid = sampling_grid(
-            affine_maps(draws, augmentation, *images.shape[-2:]), size, turned=augmentation.rotation > 0
-        )
+        height, width = images.shape[-2:]
+        # A view smaller than its image is read at finer places and averaged: else pixels between the places
+        # would be skipped and noise would stay.
+        finer = math.ceil(max(height, width) / size)
+        maps = affine_maps(draws, augmentation, height, width)
+        grid = sampling_grid(maps, size * finer, turned=augmentation.rotation > 0)
         x = grid_sample(x, grid, mode="bilinear", padding_mode="border", align_corners=False)
-    else:
-        x = preparation.resize(x)
+        x = avg_pool2d(x, finer) if finer > 1 else x
     if augmentation.jitter is not None and x.shape[1] == 3:
         x = jitter(x, draws, augmentation.jitter, augmentation.jitter_chance)
     if augmentation.grey and x.shape[1] == 3:
@@ -127,7 +107,7 @@ def one_view(images: Tensor, draws: Draws, augmentation: Augmentation, preparati
         x = torch.where(colourless[:, None, None, None], grey(x), x)
     if augmentation.noise:
         x = (x + augmentation.noise * pixel_noise(draws, x)).clamp_(0, 1)
-    return preparation.normalize(x)
+    return x
 
 
 def affine_maps(draws: Draws, augmentation: Augmentation, height: int, width: int) -> Tensor:
@@ -160,7 +140,8 @@ def sampling_grid(maps: Tensor, size: int, *, turned: bool) -> Tensor:
 def crop_boxes(draws: Draws, augmentation: Augmentation, height: int, width: int) -> tuple[Tensor, ...]:
     """Return width, height and centre of each image's crop: widths as shares, centres in [-1, 1].
 
-    As torchvision's RandomResizedCrop: ten tries for an area and a ratio that fit, whole pixels, else the centre.
+    As torchvision's RandomResizedCrop: ten tries for an area and a ratio that fit, in whole pixels; else the middle, as
+    much of it as the ratios allow.
     """
     one = torch.ones(len(draws.ids), device=draws.ids.device)
     if augmentation.crop_area is None:
@@ -172,10 +153,16 @@ def crop_boxes(draws: Draws, augmentation: Augmentation, height: int, width: int
     widths, heights = (areas * ratios).sqrt().round(), (areas / ratios).sqrt().round()  # (tries, n)
     fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
     fitted, first = fits.any(dim=0), fits.int().argmax(dim=0, keepdim=True)
-    wide, tall = (torch.where(fitted, x.gather(0, first)[0], min(width, height)) for x in (widths, heights))
+    narrowest, widest = augmentation.crop_ratio
+    middle = min(width, round(height * widest)), min(height, round(width / narrowest))
+    wide, tall = (
+        torch.where(fitted, x.gather(0, first)[0], other) for x, other in zip((widths, heights), middle, strict=True)
+    )
     # A whole number of pixels from the left and from the top; the middle where no try fitted.
-    left = torch.where(fitted, (draws.uniform("crop/left") * (width - wide + 1)).floor(), (width - wide) / 2)
-    top = torch.where(fitted, (draws.uniform("crop/top") * (height - tall + 1)).floor(), (height - tall) / 2)
+    left, top = (
+        torch.where(fitted, (draws.uniform(f"crop/{side}") * (whole - part + 1)).floor(), ((whole - part) / 2).floor())
+        for side, whole, part in (("left", width, wide), ("top", height, tall))
+    )
     return wide / width, tall / height, (2 * left + wide) / width - 1, (2 * top + tall) / height - 1
 
 
@@ -183,4 +170,5 @@ def pixel_noise(draws: Draws, like: Tensor) -> Tensor:
     """Return standard normal noise for each pixel, a function of the image's draws alone."""
     pixels = torch.arange(like[0].numel(), device=like.device)
     counters = (draws.ids[:, None] * len(pixels) + pixels).flatten()
-    return Draws(draws.seed, draws.epoch, counters, draws.view).normal("noise").view_as(like)
+    rounds = draws.rounds.repeat_interleave(len(pixels))
+    return Draws(draws.seed, rounds, counters, draws.view).normal("noise").view_as(like)

@@ -1,0 +1,144 @@
+"""`python -m benchmarks.training --cifar10 FILE`: steps and a whole epoch of training. Writes results/training.json.
+
+Steps: as chosen for this machine, against float32 in the default memory order. Epoch: `small` on CIFAR-10 with our
+views, against the same network in float32 in the default order, fed by torchvision on PIL images from two workers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torchvision import transforms
+
+from benchmarks.measure import ratio, summary, time_in_turns, write
+from sincere import sincere_loss
+from sincere.data.catalog import load_dataset
+from sincere.data.dataset import Dataset
+from sincere.data.loader import ViewLoader
+from sincere.data.samplers import make_sampler
+from sincere.data.views import AUGMENTATIONS
+from sincere.models.embedding import build_model
+from sincere.records.model import ModelSpec
+from sincere.training.optimizers import OptimizerSettings, make_optimizer
+from sincere.workflows.hardware import bfloat16_gains
+
+MEAN, STD = (0.49139968, 0.48215841, 0.44653091), (0.24703223, 0.24348513, 0.26158784)
+BATCH, N_VIEWS = 512, 2
+
+
+def trainer(encoder: str, *, chosen: bool) -> Callable[[Tensor, Tensor], None]:
+    """Return one training step on views (n, v, c, h, w) and labels: as chosen here, or plain float32."""
+    gains = chosen and bfloat16_gains(torch.device("cpu"))
+    fabric = Fabric(accelerator="cpu", devices=1, precision="bf16-mixed" if gains else "32-true")
+    model = build_model(ModelSpec(encoder=encoder, channels=3, size=32, mean=MEAN, std=STD))
+    if chosen:
+        model.to(memory_format=torch.channels_last)
+    network, optimizer = fabric.setup(model, make_optimizer(model, OptimizerSettings(learning_rate=0.1)))
+
+    def step(views: Tensor, labels: Tensor) -> None:
+        embeddings = network(views.flatten(0, 1)).view(*views.shape[:2], -1)
+        optimizer.zero_grad(set_to_none=True)
+        fabric.backward(sincere_loss(embeddings, labels))
+        optimizer.step()
+
+    return step
+
+
+def measure_steps(encoder: str, n_views: int, seconds: float) -> dict[str, Any]:
+    views, labels = torch.rand(n_views // 2, 2, 3, 32, 32), torch.arange(n_views // 2) % 10
+    cases = {
+        "chosen": partial(trainer(encoder, chosen=True), views, labels),
+        "float32, contiguous": partial(trainer(encoder, chosen=False), views, labels),
+    }
+    rounds = time_in_turns(cases, seconds=seconds)
+    return {
+        "n_views": n_views,
+        "cases": {name: summary(times) for name, times in rounds.items()},
+        "times_faster": ratio(rounds["chosen"], rounds["float32, contiguous"]),
+    }
+
+
+class PerImage(torch.utils.data.Dataset[tuple[Tensor, int]]):
+    """The hand-written loop's data: PIL images, augmented one by one."""
+
+    def __init__(self, pixels: Tensor, labels: Tensor) -> None:
+        self.arrays, self.labels = pixels.permute(0, 2, 3, 1).contiguous().numpy(), labels
+        self.transform = transforms.Compose(
+            [
+                transforms.RandomResizedCrop(32, scale=(0.2, 1.0)),
+                transforms.RandomHorizontalFlip(),
+                transforms.RandomApply([transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.8),
+                transforms.RandomGrayscale(0.2),
+                transforms.ToTensor(),
+            ]
+        )
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        image = Image.fromarray(self.arrays[index])
+        return torch.stack([self.transform(image) for _ in range(N_VIEWS)]), int(self.labels[index])
+
+
+def our_batches(data: Dataset, n_batches: int) -> Iterator[tuple[Tensor, Tensor]]:
+    sampler = make_sampler("shuffle", data.train.labels, BATCH, seed=0)
+    loader = ViewLoader(data.train, sampler, AUGMENTATIONS["paper"], 32, n_views=N_VIEWS)
+    return ((batch.images, batch.labels) for batch in loader.batches(0, n_batches))
+
+
+def their_batches(data: Dataset, n_batches: int) -> Iterator[tuple[Tensor, Tensor]]:
+    pixels = data.train.images.gather(data.train.positions[: n_batches * BATCH])
+    images = PerImage(pixels, torch.from_numpy(data.train.labels))
+    yield from DataLoader(images, BATCH, shuffle=True, num_workers=2, drop_last=True)
+
+
+def measure_epoch(data: Dataset, n_batches: int) -> dict[str, Any]:
+    sides: dict[str, tuple[Callable[[Tensor, Tensor], None], Iterator[tuple[Tensor, Tensor]]]] = {
+        "chosen": (trainer("small", chosen=True), our_batches(data, n_batches)),
+        "PIL in 2 workers, float32, contiguous": (trainer("small", chosen=False), their_batches(data, n_batches)),
+    }
+    seconds = {}
+    for name, (step, batches) in sides.items():
+        began = time.perf_counter()
+        for views, labels in batches:
+            step(views, labels)
+        seconds[name] = time.perf_counter() - began
+        print(f"{name}: {seconds[name]:.1f} s for {n_batches} batches", flush=True)
+    ours, theirs = seconds.values()
+    return {
+        "n_batches": n_batches,
+        "batch_size": BATCH,
+        "n_views": N_VIEWS,
+        "seconds": seconds,
+        "times_faster": theirs / ours,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cifar10", type=Path, default=Path("data/cifar10.npz"))
+    parser.add_argument("--seconds", type=float, default=60.0, help="time to spend on each kind of step, at least")
+    parser.add_argument("--batches", type=int, default=50000 // BATCH, help="of the epoch; 97 is all of it")
+    options = parser.parse_args()
+    steps = {name: measure_steps(name, n, options.seconds) for name, n in (("resnet50", 64), ("small", 512))}
+    epoch = measure_epoch(load_dataset(options.cifar10), options.batches)
+    bfloat16 = bfloat16_gains(torch.device("cpu"))
+    path = write("training", {"bfloat16": bfloat16, "steps": steps, "epoch": epoch})
+    for name, figures in {**steps, "epoch": epoch}.items():
+        print(f"{name}: {figures['times_faster']:.2f} times faster")
+    print(f"wrote {path.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""The `sincere` command: one small file per verb, loaded when its verb is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from importlib import import_module
+
+from sincere import __version__
+from sincere.errors import SincereError
+
+VERBS: dict[str, tuple[str, str]] = {
+    "train": ("sincere.cli.train:main", "learn an embedding from labelled images"),
+    "datasets": ("sincere.cli.datasets:main", "list the data sets known by name"),
+}
+USAGE_ERROR, INTERRUPTED = 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a verb; return the exit code: 0, 2 for wrong input, 130 when interrupted."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_help())
+        return 0
+    if words[0] in ("-V", "--version"):
+        print(f"sincere {__version__}")
+        return 0
+    verb, rest = words[0], words[1:]
+    if verb not in VERBS:
+        near = get_close_matches(verb, VERBS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"the verbs are {', '.join(VERBS)}"
+        return _fail(f"{verb!r} is not a verb; {hint}")
+    module, attribute = VERBS[verb][0].split(":")
+    run: Callable[[list[str]], int] = getattr(import_module(module), attribute)
+    try:
+        return run(rest)
+    except SincereError as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        print("sincere: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _help() -> str:
+    verbs = "\n".join(f"  {verb:10s} {about}" for verb, (_, about) in VERBS.items())
+    return (
+        "sincere: supervised contrastive learning\n\n"
+        f"usage: sincere VERB [options]\n\n{verbs}\n\n"
+        "`sincere VERB --help` explains the options of a verb; `sincere --version` prints the version."
+    )
+
+
+def _fail(message: str) -> int:
+    print(f"sincere: {message}", file=sys.stderr)
+    return USAGE_ERROR

@@ -1,0 +1,76 @@
+"""Entries of the cache: folders that appear whole or not at all, and go when newer ones replace them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from sincere.data.reasons import reason
+from sincere.errors import DataError
+
+_UNFINISHED = ".unfinished-"
+_STALE_SECONDS = 24 * 3600.0  # without any change: whoever wrote it is gone
+
+
+def cache_key(*parts: object) -> str:
+    """Return a name for what these parts describe."""
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:24]
+
+
+def entry(folder: Path, subject: tuple[object, ...], state: tuple[object, ...]) -> Path:
+    """Return the place of what is kept about `subject` while its sources are in `state`."""
+    return folder / f"{cache_key(*subject)}-{cache_key(*state)}"
+
+
+@contextmanager
+def new_entry(place: Path) -> Iterator[Path]:
+    """Give a folder to write into; it becomes `place` when the block ends well, and goes when it does not.
+
+    Older entries on the same subject go as well. What stands at `place` already is taken to be damaged.
+
+    Raises:
+        DataError: The cache cannot be written: it is no folder, or full, or not ours.
+    """
+    work = place.parent / f"{_UNFINISHED}{uuid4().hex}"  # made as any folder, so that others may read the result
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _remove_stale(place.parent)
+        shutil.rmtree(place, ignore_errors=True)
+        work.mkdir()
+        yield work
+        _publish(work, place)
+    except OSError as error:
+        remedy = "make room or choose another folder"
+        raise DataError(f"{place.parent}: cached images cannot be written ({reason(error)}); {remedy}") from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _publish(work: Path, place: Path) -> None:
+    try:
+        os.replace(work, place)
+    except OSError:
+        if not place.is_dir():  # else another process was quicker, with the same result
+            raise
+    subject = place.name.split("-")[0]
+    for older in place.parent.glob(f"{subject}-*"):
+        if older != place:
+            shutil.rmtree(older, ignore_errors=True)
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove what processes that were killed have left, but nothing that one may still be writing."""
+    for left in folder.glob(f"{_UNFINISHED}*"):
+        try:
+            changed = max(path.stat().st_mtime for path in (left, *left.iterdir()))
+        except OSError:  # its process has just finished
+            continue
+        if time.time() - changed > _STALE_SECONDS:
+            shutil.rmtree(left, ignore_errors=True)

@@ -1,0 +1,163 @@
+"""The embedding model: how to prepare an image, an encoder, a head. On disk: safetensors and JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn.functional import interpolate, normalize
+
+from sincere import checks, registry
+from sincere.errors import DataError, InputValueError
+from sincere.models import ENCODERS, HEADS, TIMM
+from sincere.records.model import ModelSpec
+
+WEIGHTS, SPEC = "model.safetensors", "model.json"
+
+
+class Preparation(nn.Module):
+    """Pixels to network input: scaled to [0, 1], resized, mean and standard deviation of each channel taken out."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.size = spec.size
+        self.register_buffer("mean", torch.tensor(spec.mean)[:, None, None], persistent=False)
+        self.register_buffer("std", torch.tensor(spec.std)[:, None, None], persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return input (n, c, size, size) for images (n, c, h, w), uint8 or float in [0, 1]."""
+        pixels = images.float().div(255) if images.dtype == torch.uint8 else images
+        if pixels.shape[-2:] != (self.size, self.size):
+            pixels = interpolate(pixels, (self.size, self.size), mode="bilinear", antialias=True, align_corners=False)
+        return pixels.sub(self.mean).div_(self.std)
+
+
+class EmbeddingModel(nn.Module):
+    """Images to embeddings."""
+
+    def __init__(self, spec: ModelSpec, encoder: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.spec = spec
+        self.preparation = Preparation(spec)
+        self.encoder = encoder
+        self.head = head
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the head's output (n, dim) for images (n, c, h, w), uint8 or float in [0, 1]; losses normalise it."""
+        output: Tensor = self.head(self.features(images))
+        return output
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return the encoder's output (n, d): what linear probes take."""
+        output: Tensor = self.encoder(self.preparation(images))
+        return output
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Return embeddings of unit length."""
+        return normalize(self(images).float(), dim=1)
+
+    def describe(self) -> str:
+        """Return one line: what was built, and how large it is."""
+        millions = sum(parameter.numel() for parameter in self.encoder.parameters()) / 1e6
+        stem = getattr(self.encoder, "conv1", None)
+        chosen = f", {stem.kernel_size[0]} x {stem.kernel_size[0]} stem" if isinstance(stem, nn.Conv2d) else ""
+        spec = self.spec
+        shape = f"{spec.size} x {spec.size} px, {'grey' if spec.channels == 1 else 'colour'}"
+        return f"{spec.encoder}: {millions:.2f}M parameters{chosen} for {shape}; head {spec.head}, {spec.dim} numbers"
+
+
+def check_encoder(name: str) -> str:
+    """Return the name if it is an encoder's, else raise with the nearest one."""
+    return name if name.startswith(TIMM) else checks.choice("model", "encoder", name, ENCODERS)
+
+
+def build_model(spec: ModelSpec, *, seed: int = 0, pretrained: bool = False) -> EmbeddingModel:
+    """Build a model with weights drawn from `seed`; without a head, the spec's dim becomes the encoder's.
+
+    Raises:
+        InputValueError: A name is unknown, or the encoder cannot take this size.
+    """
+    make_head = registry.load(HEADS, spec.head, caller="model", argument="head")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        encoder = _encoder(spec, pretrained)
+        features = _width(encoder, spec)
+        head = make_head(features, spec.dim)
+    if spec.head == "none":
+        spec = spec.model_copy(update={"dim": features})
+    return EmbeddingModel(spec, encoder, head)
+
+
+def _encoder(spec: ModelSpec, pretrained: bool) -> nn.Module:
+    if not spec.encoder.startswith(TIMM):
+        make = registry.load(ENCODERS, spec.encoder, caller="model", argument="encoder")
+        encoder: nn.Module = make(channels=spec.channels, size=spec.size, pretrained=pretrained)
+        return encoder
+    try:
+        import timm
+    except ImportError as error:
+        requirement = "encoder names of timm need it: pip install 'sincere[timm]'"
+        raise InputValueError(checks.wording("model", requirement, spec.encoder)) from error
+    name = spec.encoder.removeprefix(TIMM)
+    if not timm.is_model(name):
+        near = timm.list_models(f"*{name.split('_')[0]}*")[:5]
+        hint = f"Near: {', '.join(near)}" if near else ""
+        raise InputValueError(checks.wording("model", "encoder must be a name that timm knows", repr(name), hint))
+    options: dict[str, Any] = {"num_classes": 0, "in_chans": spec.channels, "pretrained": pretrained}
+    try:
+        network: nn.Module = timm.create_model(name, img_size=spec.size, **options)
+    except TypeError:  # only some of its models have a fixed size
+        network = timm.create_model(name, **options)
+    return network
+
+
+@torch.no_grad()
+def _width(encoder: nn.Module, spec: ModelSpec) -> int:
+    """Return the length of the encoder's output, from one empty image."""
+    training = encoder.training
+    try:
+        output: Tensor = encoder.eval()(torch.zeros(1, spec.channels, spec.size, spec.size))
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().splitlines()[0]
+        requirement = f"encoder {spec.encoder} must take images of {spec.size} px ({reason})"
+        raise InputValueError(checks.wording("model", requirement, spec.size)) from error
+    finally:
+        encoder.train(training)
+    return output.shape[1]
+
+
+def save_model(model: EmbeddingModel, folder: Path) -> None:
+    """Write model.safetensors and model.json."""
+    save_file({name: value.contiguous() for name, value in model.state_dict().items()}, folder / WEIGHTS)
+    (folder / SPEC).write_text(model.spec.model_dump_json(indent=1) + "\n")
+
+
+def load_model(folder: Path) -> EmbeddingModel:
+    """Read a model; nothing in the files is executed.
+
+    Raises:
+        DataError: A file is missing, damaged or of another model.
+    """
+    for name in (SPEC, WEIGHTS):
+        if not (folder / name).is_file():
+            raise DataError(f"{folder}: holds no model; {name} is missing")
+    try:
+        spec = ModelSpec.model_validate_json((folder / SPEC).read_text())
+        weights = load_file(folder / WEIGHTS)
+    except (ValidationError, SafetensorError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{folder}: its model is damaged ({reason})") from error
+    model = build_model(spec)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise DataError(f"{folder}: {WEIGHTS} does not fit {SPEC}") from error
+    return model

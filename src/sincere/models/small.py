@@ -1,0 +1,69 @@
+"""`small`: a residual network for CPUs and small images, shaped for quality per CPU-second (docs/training.md)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from sincere.errors import InputValueError
+
+WIDTHS, TINY_WIDTHS, TINY_PIXELS = (32, 64, 128, 256), (16, 32, 64, 128), 16
+
+
+def small(*, channels: int, size: int, pretrained: bool) -> nn.Module:
+    """Return the network; it has no pretrained weights.
+
+    Raises:
+        InputValueError: Such weights are asked for.
+    """
+    if pretrained:
+        raise InputValueError("model: pretrained must be off for encoder small, which has no such weights; got on")
+    if size <= TINY_PIXELS:
+        return SmallEncoder(channels, TINY_WIDTHS, stride=1)
+    return SmallEncoder(channels, WIDTHS, stride=2 if size <= 32 else 4)
+
+
+class SmallEncoder(nn.Module):
+    """A stem; three stages of a widening and a residual convolution, the first two with max-pool; the mean over places.
+
+    The stem brings up to 64 px to a side of 16 at most, so that most of the work is done with many channels on few
+    places, which a CPU does best.
+    """
+
+    def __init__(self, channels: int, widths: tuple[int, ...], *, stride: int) -> None:
+        super().__init__()
+        side = 3 if stride == 1 else 2 * stride
+        self.stem = nn.Sequential(
+            nn.Conv2d(channels, widths[0], side, stride, padding=(side - stride + 1) // 2, bias=False),
+            nn.BatchNorm2d(widths[0]),
+            nn.ReLU(inplace=True),
+        )
+        stages = [_Stage(before, width, pool=width < widths[-1]) for before, width in pairwise(widths)]
+        self.stages = nn.Sequential(*stages)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return features (n, d) of images (n, c, h, w)."""
+        features: Tensor = self.stages(self.stem(images)).mean(dim=(2, 3))
+        return features
+
+
+class _Stage(nn.Module):
+    """A convolution to more channels, halving the sides if asked, and one beside an identity."""
+
+    def __init__(self, before: int, width: int, *, pool: bool) -> None:
+        super().__init__()
+        self.widen = nn.Sequential(
+            nn.Conv2d(before, width, 3, padding=1, bias=False),
+            nn.MaxPool2d(2, ceil_mode=True) if pool else nn.Identity(),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+        )
+        self.residual = nn.Sequential(
+            nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        images = self.widen(images)
+        return torch.add(images, self.residual(images))

@@ -1,0 +1,172 @@
+"""The settings of a training run, as on the command line, in Python and in config.toml.
+
+None means: chosen for the data set or the machine. A run stores what was chosen.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sincere.errors import DataError, InputValueError
+
+CONFIG = "config.toml"
+
+
+class TrainSettings(BaseModel):
+    """What decides a run's weights: two runs with the same settings on the same machine end with the same weights."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    data: str = "digits"
+    """What to learn from: a name (`sincere datasets` lists them), a folder of class folders, or an .npz file."""
+    classes: tuple[str, ...] | None = None
+    """Only these classes."""
+    size: int | None = Field(default=None, ge=8)
+    """Side of the network's input, in pixels. Default: the images' own, or 32 where they vary."""
+    loss: str = "sincere"
+    """Loss to minimise: sincere, supcon, eps-supinfonce or infonce."""
+    temperature: float = Field(default=0.1, gt=0)
+    """Divides the similarities; smaller looks harder at the nearest images."""
+    epsilon: float = 0.25
+    """Margin of eps-supinfonce; the other losses have none."""
+    encoder: str = "small"
+    """Network: small, resnet18, resnet34, resnet50, resnet101, or timm:NAME."""
+    head: str = "mlp"
+    """What stands between encoder and loss: mlp, linear or none."""
+    dim: int = Field(default=128, ge=1)
+    """Length of an embedding."""
+    pretrained: bool = False
+    """Start from ImageNet weights (ResNets and timm)."""
+    epochs: int | None = Field(default=None, ge=1)
+    """Passes over the training images. Default: 100."""
+    batch_size: int | None = Field(default=None, ge=2)
+    """Images in a batch; each gives n-views embeddings. Default: 512, digits 256, less for small data sets."""
+    n_views: int = Field(default=2, ge=1)
+    """Augmented views of each image."""
+    augmentation: str | None = None
+    """How views are made: paper, light, digits or none. Default: what suits the data set."""
+    sampler: str = "auto"
+    """How batches are filled: shuffle, balanced or p-by-k. auto is p-by-k for many classes, else shuffle."""
+    optimizer: str | None = None
+    """sgd, the paper's, or muon: orthogonalised updates, which need fewer epochs. Default: muon for small, else sgd."""
+    learning_rate: float | None = Field(default=None, gt=0)
+    """Peak learning rate. Default: 0.5 for sgd, 0.06 for muon."""
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Of the optimiser."""
+    nesterov: bool = False
+    """Nesterov's form of momentum for sgd; muon always has it."""
+    weight_decay: float | None = Field(default=None, ge=0)
+    """Pull of the weights towards 0. Default: 1e-4 for sgd; 0.17, times the learning rate, for muon."""
+    decay_norms_and_biases: bool = True
+    """Whether sgd's weight decay also pulls on norms and biases, as in the paper; muon's never does."""
+    warmup_epochs: float | None = Field(default=None, ge=0)
+    """Epochs in which the learning rate rises. Default: 10, at most a tenth of all."""
+    clip_norm: float | None = Field(default=None, gt=0)
+    """Largest norm of the gradient; larger ones are scaled down. Default: no limit."""
+    validation: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the training images that are held out, stratified, to choose the best checkpoint. The paper's: 0.1."""
+    validate_every: int = Field(default=10, ge=1)
+    """Epochs between live 1-NN checks."""
+    early_stop: int | None = Field(default=None, ge=1)
+    """Stop after this many live checks without a better 1-NN. Needs validation. Default: never."""
+    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = "auto"
+    """Arithmetic: auto takes bfloat16 where the hardware has it."""
+    channels_last: bool | None = None
+    """Memory order of the network's images. Default: on for convolutional networks, where it gains."""
+    compile: bool = False
+    """Compile the network with torch.compile: slower to start, perhaps faster to run."""
+    seed: int = Field(default=0, ge=0)
+    """Of everything random."""
+
+    @classmethod
+    def make(cls, **settings: Any) -> Self:
+        """Return checked settings.
+
+        Raises:
+            InputValueError: One line that names the setting, what it must be, and what came.
+        """
+        try:
+            return cls(**settings)
+        except ValidationError as error:
+            raise InputValueError(one_line(error)) from error
+
+
+class TrainRequest(TrainSettings):
+    """Learn an embedding from labelled images.
+
+    `sincere train` learns the embedded digits in about a minute.
+
+    `sincere train --data photos/ --encoder resnet18` takes a folder of class folders.
+
+    `sincere train --data cifar10.npz --classes cat dog --epochs 20` takes two classes of a file of arrays.
+
+    `sincere train --resume --out runs/digits-sincere-0` goes on after a kill; the settings are the run's.
+
+    A run is a folder with config.toml, metrics.jsonl, checkpoints and the model. `--config FILE` reads settings from
+    TOML; flags win over it.
+    """
+
+    out: Path | None = None
+    """Folder of the run. Default: runs/<data>-<loss>-<seed>."""
+    resume: bool = False
+    """Go on with the run in that folder from its last checkpoint."""
+    overwrite: bool = False
+    """Remove a run that is already in that folder."""
+    device: str = "auto"
+    """auto, cpu, cuda or mps."""
+    data_dir: Path | None = None
+    """Where named data sets are kept. Default: $SINCERE_HOME/datasets or ~/.cache/sincere/datasets."""
+    skip_bad_images: bool = False
+    """Leave out images that cannot be read, instead of stopping."""
+    checkpoint_minutes: float = Field(default=5.0, ge=0)
+    """Longest time between checkpoints; there is one at the end of an epoch, too, if the last is a tenth as old."""
+    tensorboard: bool = False
+    """Also write TensorBoard files (needs the extra: pip install 'sincere[tensorboard]')."""
+    quiet: bool = False
+    """Print nothing but warnings."""
+
+    def folder(self) -> Path:
+        """Return the folder of the run."""
+        return self.out or Path("runs") / f"{Path(self.data).stem}-{self.loss}-{self.seed}"
+
+    def settings(self) -> TrainSettings:
+        """Return the part that decides the weights."""
+        return TrainSettings(**{name: getattr(self, name) for name in TrainSettings.model_fields})
+
+
+def one_line(error: ValidationError) -> str:
+    """Return the first of pydantic's findings in the package's wording."""
+    first = error.errors()[0]
+    name = ".".join(map(str, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        return f"settings: {name} is not a setting"
+    return f"settings: {name} {first['msg'][0].lower()}{first['msg'][1:]}; got {first['input']!r}"
+
+
+def write_config(settings: TrainSettings, folder: Path) -> None:
+    """Write config.toml; settings that are None are left out."""
+    (folder / CONFIG).write_text(tomli_w.dumps(settings.model_dump(exclude_none=True, mode="json")))
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Return the settings in a TOML file, unchecked.
+
+    Raises:
+        DataError: There is no such file, or it is no TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: no such file") from error
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: is not readable TOML ({error})") from error
+
+
+def differing(one: TrainSettings, other: TrainSettings) -> list[str]:
+    """Return the names of the settings in which two runs differ."""
+    return [name for name in TrainSettings.model_fields if getattr(one, name) != getattr(other, name)]

@@ -1,0 +1,31 @@
+"""What a model is, besides its weights."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class ModelSpec(BaseModel):
+    """All that is needed to build a model again and to prepare images for it.
+
+    Attributes:
+        encoder: Name in `ENCODERS`, or "timm:NAME".
+        head: Name in `HEADS`.
+        dim: Length of an embedding; without a head it is the encoder's.
+        channels: 1 for grey images, 3 for colour.
+        size: Side of the input, in pixels.
+        mean: Of each channel, in shares of 255; subtracted.
+        std: Of each channel; divided by.
+        class_names: Of the data it learned from, in label order.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    encoder: str
+    head: str = "mlp"
+    dim: int = 128
+    channels: int
+    size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    class_names: tuple[str, ...] = ()

@@ -1,0 +1,324 @@
+"""The training loop, on Lightning Fabric. It knows no data set and no loss: the workflow hands in what it calls."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from sincere.errors import SincereError
+from sincere.training.checkpoints import Checkpoints, random_states, restore_random_states
+from sincere.training.diagnostics import mean_similarities, warnings
+from sincere.training.interruption import InterruptedRunError, StopRequest
+from sincere.training.log import MetricsLog
+from sincere.training.progress import Reporter
+from sincere.training.schedules import learning_rate_factor
+
+SETTLE_STEPS = 20  # losses stay on the device for so many steps, so that a step forces no wait for it
+
+
+class TrainingError(SincereError):
+    """The loss is no longer finite."""
+
+
+class Views(Protocol):
+    """A batch: views (n, v, c, h, w) and labels (n,)."""
+
+    @property
+    def images(self) -> Tensor:
+        """Views."""
+        ...
+
+    @property
+    def labels(self) -> Tensor:
+        """Classes."""
+        ...
+
+
+@dataclass(frozen=True)
+class Calls:
+    """What the loop calls.
+
+    Attributes:
+        batches: Batches from one step to another, counted over all epochs.
+        loss: Embeddings (n, views, d) and labels to a loss.
+        levels: Labels and number of views to (chance, floor).
+        inspect: Embeddings and labels to further figures of an epoch, from its last batch.
+        validate: The model to live 1-NN accuracies by name; empty if there is nothing to check on.
+    """
+
+    batches: Callable[[int, int], Iterator[Views]]
+    loss: Callable[[Tensor, Tensor], Tensor]
+    levels: Callable[[Tensor, int], tuple[float, float]]
+    inspect: Callable[[Tensor, Tensor], dict[str, float]]
+    validate: Callable[[nn.Module], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long and how often.
+
+    Attributes:
+        n_epochs: In all.
+        steps_per_epoch: Batches in one.
+        n_warmup: Steps of warm-up.
+        clip_norm: Largest norm of the gradient, or None.
+        validate_every: Epochs between live checks.
+        score: The live figure that decides which checkpoint is the best, or None.
+        early_stop: Live checks without a better score before the run ends, or None.
+        checkpoint_seconds: Longest time between checkpoints.
+    """
+
+    n_epochs: int
+    steps_per_epoch: int
+    n_warmup: int
+    clip_norm: float | None = None
+    validate_every: int = 10
+    score: str | None = None
+    early_stop: int | None = None
+    checkpoint_seconds: float = 300.0
+
+    @property
+    def n_steps(self) -> int:
+        """Steps in all."""
+        return self.n_epochs * self.steps_per_epoch
+
+
+@dataclass
+class Progressed:
+    """What the loop carries from step to step, besides weights; all of it is in a checkpoint.
+
+    Attributes:
+        step: Steps done.
+        seconds: Time spent so far, in all sessions.
+        loss_sum: Of the epoch so far; likewise the sums below.
+        best: Best score so far.
+        best_epoch: Its epoch.
+        checks_since_best: Live checks since.
+        stopped_early: Whether the run ended before its last epoch.
+    """
+
+    step: int = 0
+    seconds: float = 0.0
+    loss_sum: float = 0.0
+    chance_sum: float = 0.0
+    floor_sum: float = 0.0
+    wait_seconds: float = 0.0
+    epoch_seconds: float = 0.0
+    images: int = 0
+    best: float = -math.inf
+    best_epoch: int = 0
+    checks_since_best: int = 0
+    stopped_early: bool = False
+
+    def begin_epoch(self) -> None:
+        """Empty the epoch's sums."""
+        self.loss_sum = self.chance_sum = self.floor_sum = self.wait_seconds = self.epoch_seconds = 0.0
+        self.images = 0
+
+
+@dataclass(eq=False)
+class Fit:
+    """A run of the loop.
+
+    Attributes:
+        fabric: Device and precision.
+        model: As Fabric wrapped it.
+        optimizer: Likewise.
+        plan: How long and how often.
+        calls: What to call.
+        checkpoints: Where to save.
+        log: Where rows go.
+        reporter: Who is told.
+        identity: Stored in each checkpoint: what the run is.
+    """
+
+    fabric: Fabric
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    plan: Plan
+    calls: Calls
+    checkpoints: Checkpoints
+    log: MetricsLog
+    reporter: Reporter
+    identity: Mapping[str, Any]
+    done: Progressed = field(default_factory=Progressed)
+
+    def run(self) -> Progressed:
+        """Train to the end, from the last checkpoint if `resume` found one.
+
+        Raises:
+            TrainingError: The loss is not finite; the last checkpoint is from before that.
+            InterruptedRunError: SIGTERM or Ctrl-C; a checkpoint was written.
+        """
+        plan, done = self.plan, self.done
+        self._saved_at, self._warned = time.monotonic(), set[str]()
+        self._unsettled: list[Tensor] = []
+        self.reporter.start(done.step, plan.n_steps)
+        try:
+            with StopRequest() as stop:
+                while done.step < plan.n_steps and not done.stopped_early:
+                    self._epoch(stop)
+        finally:
+            self.reporter.stop()
+        return done
+
+    def resume(self) -> list[str]:
+        """Go back to the last checkpoint that can be read, or to the start; return notes for the user."""
+        content, notes = self.checkpoints.last()
+        if content is not None:
+            self.model.load_state_dict(content["model"])
+            peaks = [group["peak"] for group in self.optimizer.param_groups]
+            self.optimizer.load_state_dict(content["optimizer"])
+            for group, peak in zip(self.optimizer.param_groups, peaks, strict=True):
+                group["peak"] = peak
+            self.done = Progressed(**content["progress"])
+            restore_random_states(content["random"])
+        self.log.keep(self.done.step // self.plan.steps_per_epoch)
+        return notes
+
+    def _epoch(self, stop: StopRequest) -> None:
+        plan, done = self.plan, self.done
+        epoch = done.step // plan.steps_per_epoch + 1
+        if done.step % plan.steps_per_epoch == 0:
+            done.begin_epoch()
+        self.model.train()
+        end = epoch * plan.steps_per_epoch
+        batches = self.calls.batches(done.step, end)
+        began = time.monotonic()
+        while done.step < end:
+            asked = time.monotonic()
+            batch = next(batches)
+            done.wait_seconds += time.monotonic() - asked
+            embeddings = self._step(batch)
+            if done.step == end:
+                self._settle()
+                figures = self._inspect(embeddings, batch.labels)
+            now = time.monotonic()
+            done.epoch_seconds, done.seconds = done.epoch_seconds + now - began, done.seconds + now - began
+            began = now
+            if stop.name is not None:
+                self._settle()
+                if done.step < end:
+                    self._save()
+                    raise InterruptedRunError(f"stopped by {stop.name} after step {done.step:,} of {plan.n_steps:,}")
+            if done.step < end and now - self._saved_at > plan.checkpoint_seconds:
+                self._save()
+        self._finish_epoch(epoch, figures)
+        if stop.name is not None:
+            self._save()
+            raise InterruptedRunError(f"stopped by {stop.name} after epoch {epoch} of {plan.n_epochs}")
+
+    def _step(self, batch: Views) -> Tensor:
+        """Take one step; return the embeddings (n, views, d), detached."""
+        plan, done = self.plan, self.done
+        factor = learning_rate_factor(done.step, plan.n_steps, plan.n_warmup)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["peak"] * factor
+        n, n_views = batch.images.shape[:2]
+        embeddings: Tensor = self.model(batch.images.flatten(0, 1)).view(n, n_views, -1)
+        loss = self.calls.loss(embeddings, batch.labels)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.fabric.backward(loss)
+        if plan.clip_norm is not None:
+            self.fabric.clip_gradients(self.model, self.optimizer, max_norm=plan.clip_norm, error_if_nonfinite=False)
+        self.optimizer.step()
+        self._unsettled.append(loss.detach())
+        chance, floor = self.calls.levels(batch.labels, n_views)
+        done.step, done.images = done.step + 1, done.images + n
+        done.chance_sum, done.floor_sum = done.chance_sum + chance, done.floor_sum + floor
+        if len(self._unsettled) >= SETTLE_STEPS:
+            self._settle()
+        self.reporter.step(done.step)
+        return embeddings.detach()
+
+    def _settle(self) -> None:
+        """Take the losses of the last steps off the device and look at them."""
+        if not self._unsettled:
+            return
+        losses = torch.stack(self._unsettled).double().tolist()
+        first = self.done.step - len(losses) + 1
+        self._unsettled.clear()
+        for step, loss in enumerate(losses, start=first):
+            if not math.isfinite(loss):
+                raise self._failure(f"the loss is {loss} at step {step:,}")
+            self.done.loss_sum += loss
+
+    def _failure(self, what: str) -> TrainingError:
+        kept = self.checkpoints.paths()
+        where = f"the last checkpoint is {kept[-1].name}" if kept else "there was no checkpoint yet"
+        remedy = "Try a lower --learning-rate, --clip-norm 1, or --precision 32-true"
+        return TrainingError(f"train: {what}; {where}. {remedy}")
+
+    def _inspect(self, embeddings: Tensor, labels: Tensor) -> dict[str, float | None]:
+        partner, noise = mean_similarities(embeddings, labels)
+        return {"partner_similarity": partner, "noise_similarity": noise, **self.calls.inspect(embeddings, labels)}
+
+    def _finish_epoch(self, epoch: int, figures: Mapping[str, float | None]) -> None:
+        plan, done = self.plan, self.done
+        steps = plan.steps_per_epoch
+        row: dict[str, Any] = {
+            "epoch": epoch,
+            "n_epochs": plan.n_epochs,
+            "step": done.step,
+            "loss": done.loss_sum / steps,
+            "chance": done.chance_sum / steps,
+            "floor": done.floor_sum / steps,
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            "images_per_second": done.images / done.epoch_seconds,
+            "data_wait_share": done.wait_seconds / done.epoch_seconds,
+            "seconds": done.seconds,
+            **figures,
+        }
+        if epoch % plan.validate_every == 0 or epoch == plan.n_epochs:
+            began = time.monotonic()
+            self.model.eval()
+            row |= self.calls.validate(self.model)
+            done.seconds += time.monotonic() - began
+            self._judge(row)
+        self.log.append(row)
+        self.reporter.epoch(row)
+        for text in warnings(row, warmup_epochs=plan.n_warmup / steps):
+            if (kind := text.split()[1]) not in self._warned:
+                self._warned.add(kind)
+                self.reporter.say(f"warning: {text}")
+        last = epoch == plan.n_epochs or done.stopped_early
+        if last or time.monotonic() - self._saved_at >= plan.checkpoint_seconds / 10:
+            self._save()
+
+    def _judge(self, row: Mapping[str, Any]) -> None:
+        """Keep the best checkpoint, and stop when it has not been beaten for long enough."""
+        done, plan = self.done, self.plan
+        if plan.score is None or plan.score not in row:
+            return
+        if row[plan.score] > done.best:
+            done.best, done.best_epoch, done.checks_since_best = row[plan.score], row["epoch"], 0
+            self.checkpoints.save_best(self._content())
+        else:
+            done.checks_since_best += 1
+            done.stopped_early = plan.early_stop is not None and done.checks_since_best >= plan.early_stop
+            if done.stopped_early:
+                self.reporter.say(f"stopped early: no better 1-NN since epoch {done.best_epoch}")
+
+    def _content(self) -> dict[str, Any]:
+        """Return all that a checkpoint holds, if it is worth keeping."""
+        self._settle()
+        if not all(bool(torch.isfinite(value).all()) for value in self.model.parameters()):
+            raise self._failure(f"the weights are not finite after step {self.done.step:,}")
+        return {
+            "identity": dict(self.identity),
+            "progress": asdict(self.done),
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "random": random_states(),
+        }
+
+    def _save(self) -> None:
+        self.checkpoints.save(self._content(), self.done.step)
+        self._saved_at = time.monotonic()

@@ -1,0 +1,39 @@
+"""SIGTERM and Ctrl-C ask a run to stop at its next step, so that it can save itself first."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from sincere.errors import SincereError
+
+
+class InterruptedRunError(SincereError):
+    """A run was asked to stop and has saved a checkpoint."""
+
+
+class StopRequest:
+    """While entered, holds back SIGTERM and the first SIGINT; `name` is the signal that came, or None."""
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.name is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt  # asked twice: at once
+        self.name = signal.Signals(number).name

@@ -1,0 +1,58 @@
+"""How much memory a training step will need, from a small step, before the real one begins."""
+
+from __future__ import annotations
+
+import copy
+
+import psutil
+import torch
+from torch import Tensor, nn
+
+from sincere.errors import InputValueError
+
+TRIAL_VIEWS = 4
+MARGIN = 1.2  # what a step holds beyond saved activations: gradients on their way, the batch, allocator rounding
+
+
+def free_bytes(device: torch.device) -> int:
+    """Return the memory that is free on a device; of the system where it shares that."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return int(psutil.virtual_memory().available)
+
+
+def step_bytes(model: nn.Module, images: Tensor, n_views: int) -> int:
+    """Return about how many bytes a step with `n_views` views needs, from a step with the few in `images`.
+
+    Activations that autograd saves grow with the batch; weights are held with their gradient and momentum.
+    """
+    trial = copy.deepcopy(model).train()
+    weights = {p.untyped_storage().data_ptr() for p in trial.parameters()}
+    saved: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        output = trial(images)  # held, so that no storage is freed and counted for another
+    del output
+    per_view = sum(saved.values()) / len(images)
+    fixed = 3 * sum(p.numel() * p.element_size() for p in model.parameters())
+    return int(fixed + MARGIN * per_view * n_views)
+
+
+def check_memory(needed: int, free: int, *, batch_size: int, n_views: int, encoder: str) -> None:
+    """Raise if a step will not fit, with a batch size that would.
+
+    Raises:
+        InputValueError: The message says how much is needed and how much is free.
+    """
+    if needed <= free:
+        return
+    fitting = int(batch_size * 0.9 * free / needed)
+    gigabytes = f"about {needed / 1e9:.0f} GB of memory for a step; {free / 1e9:.1f} GB are free"
+    remedy = f"try --batch-size {fitting // 8 * 8 or fitting}" if fitting >= 2 else "try a smaller encoder"
+    raise InputValueError(f"train: {encoder} with {batch_size} images x {n_views} views needs {gigabytes}; {remedy}")

@@ -1,0 +1,107 @@
+"""Optimisers: the paper's SGD, and Muon for short budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sincere import checks
+
+OPTIMIZERS = ("sgd", "muon")
+DEFAULT_LEARNING_RATE = {"sgd": 0.5, "muon": 0.06}
+DEFAULT_WEIGHT_DECAY = {"sgd": 1e-4, "muon": 0.17}
+VECTOR_LEARNING_RATE = 0.1  # of norms and biases beside Muon, whose rate means something else
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """What `make_optimizer` builds; see the settings of the same names."""
+
+    name: str = "sgd"
+    learning_rate: float = 0.5
+    momentum: float = 0.9
+    nesterov: bool = False
+    weight_decay: float = 1e-4
+    decay_norms_and_biases: bool = True
+
+
+def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
+    """Return an optimiser; each group keeps its peak learning rate under "peak"."""
+    checks.choice("train", "optimizer", settings.name, OPTIMIZERS)
+    matrices = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
+    vectors = [p for p in model.parameters() if p.requires_grad and p.ndim <= 1]
+    rate, decay = settings.learning_rate, settings.weight_decay
+    groups: list[dict[str, Any]] = [
+        {"params": matrices, "weight_decay": decay},
+        {"params": vectors, "weight_decay": decay if settings.decay_norms_and_biases else 0.0},
+    ]
+    optimizer: torch.optim.Optimizer
+    if settings.name == "muon":
+        groups[1].update(lr=VECTOR_LEARNING_RATE, weight_decay=0.0)
+        optimizer = Muon(_filled(groups), lr=rate, momentum=settings.momentum)
+    else:
+        optimizer = torch.optim.SGD(_filled(groups), lr=rate, momentum=settings.momentum, nesterov=settings.nesterov)
+    for group in optimizer.param_groups:
+        group["peak"] = group["lr"]
+    return optimizer
+
+
+def _filled(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [group for group in groups if group["params"]]
+
+
+class Muon(torch.optim.Optimizer):
+    """Nesterov momentum whose update of each matrix is replaced by the nearest orthogonal one (Jordan et al. 2024).
+
+    A convolution counts as a matrix of its filters. Vectors (norms, biases) take plain Nesterov steps. The update is
+    scaled by sqrt(rows / columns) where that exceeds 1; weight decay is apart from the gradient: w (1 - lr decay).
+    torch's own Muon takes two-dimensional weights only.
+    """
+
+    def __init__(self, params: Iterable[Any], lr: float, momentum: float = 0.9, weight_decay: float = 0.0) -> None:
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Take one step; `closure` is not used."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, group)
+
+    def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        gradient, momentum = parameter.grad, group["momentum"]
+        assert gradient is not None
+        state = self.state[parameter]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(parameter)
+        buffer = state["momentum_buffer"].mul_(momentum).add_(gradient)
+        update = gradient.add(buffer, alpha=momentum)
+        parameter.mul_(1 - group["lr"] * group["weight_decay"])
+        rate = group["lr"]
+        if parameter.ndim > 1:
+            update = orthogonalized(update.flatten(1)).view_as(parameter)
+            rate *= max(1.0, len(parameter) / parameter[0].numel()) ** 0.5
+        parameter.add_(update, alpha=-rate)
+
+
+def orthogonalized(matrix: Tensor, *, steps: int = 5) -> Tensor:
+    """Return about U V' for a matrix U S V': all singular values near 1, by a quintic Newton-Schulz iteration.
+
+    The iteration runs on the small Gram matrix, so the long side is touched twice only.
+    """
+    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+    wide = wide.float() / (wide.float().norm() + 1e-7)
+    gram = wide @ wide.T
+    product = torch.eye(len(gram), device=gram.device)
+    for _ in range(steps):
+        factor = (2.0315 * gram @ gram).sub_(gram, alpha=4.7750)
+        factor.diagonal().add_(3.4445)
+        product, gram = factor @ product, factor @ gram @ factor
+    wide = product @ wide
+    result: Tensor = wide if matrix.shape[0] <= matrix.shape[1] else wide.T
+    return result.to(matrix.dtype)

@@ -1,0 +1,36 @@
+"""Which device to use, and what it gains from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from sincere import checks
+from sincere.errors import InputValueError
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
+
+def choose_device(name: str) -> torch.device:
+    """Return a device by name; "auto" is the first there is of cuda, mps and cpu.
+
+    Raises:
+        InputValueError: It is not there.
+    """
+    checks.choice("train", "device", name, DEVICES)
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        return torch.device(next(kind for kind, there in available.items() if there))
+    if not available[name]:
+        raise InputValueError(checks.wording("train", "device must be available here", repr(name), "Try cpu."))
+    return torch.device(name)
+
+
+def bfloat16_gains(device: torch.device) -> bool:
+    """Tell whether the hardware computes in bfloat16, rather than imitating it."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    info = Path("/proc/cpuinfo")
+    flags = info.read_text() if device.type == "cpu" and info.exists() else ""
+    return "avx512_bf16" in flags or "amx_bf16" in flags

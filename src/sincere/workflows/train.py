@@ -1,0 +1,144 @@
+"""Train a model: from a request to a run in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from rich.console import Console
+
+from sincere.data.catalog import load_dataset
+from sincere.data.dataset import Dataset
+from sincere.data.loader import plain_batches
+from sincere.data.settings import LoadSettings
+from sincere.evaluation.embed import embed
+from sincere.evaluation.neighbours import accuracy_1nn
+from sincere.models.embedding import EmbeddingModel, load_model, save_model
+from sincere.records.config import TrainRequest, TrainSettings
+from sincere.training.checkpoints import BEST, read
+from sincere.training.fit import Fit
+from sincere.training.progress import DecodingProgress, Reporter, make_reporter
+from sincere.workflows.hardware import choose_device
+from sincere.workflows.run_folder import RunFolder
+from sincere.workflows.training_setup import check_names, prepare, resolve
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """A finished run.
+
+    Attributes:
+        folder: Where it is.
+        settings: What was chosen.
+        epochs: Epochs done.
+        seconds: Time spent training.
+        train_loss: Mean loss of the first and the last epoch.
+        knn1_test: 1-NN accuracy on the test part, with all of train as neighbours.
+    """
+
+    folder: Path
+    settings: TrainSettings
+    epochs: int
+    seconds: float
+    train_loss: dict[str, float]
+    knn1_test: float
+
+    def model(self) -> EmbeddingModel:
+        """Load the trained model."""
+        return load_model(self.folder)
+
+
+def train(**settings: Any) -> TrainResult:
+    """Train a model with the settings of `sincere train`; with resume=True, those of the run need not be repeated.
+
+    Raises:
+        InputValueError: A setting is wrong.
+        DataError: The data or the folder are.
+
+    Example:
+        >>> import tempfile
+        >>> result = train(data="digits", epochs=1, out=tempfile.mkdtemp(), quiet=True)
+        >>> result.epochs
+        1
+    """
+    if settings.get("resume") and settings.get("out"):
+        settings = {**RunFolder(Path(settings["out"])).stored_settings(), **settings}
+    return run_training(TrainRequest.make(**settings))
+
+
+def run_training(request: TrainRequest, console: Console | None = None) -> TrainResult:
+    """Train, save the model, and check it once on the test part."""
+    console = console or Console()
+    reporter: Reporter = make_reporter(console, quiet=request.quiet)
+    say = _silent if request.quiet else reporter.say
+    check_names(request)
+    folder = RunFolder(request.folder())
+    folder.check_free(request)
+    say(f"run: {folder.path}")
+    device = choose_device(request.device)
+    data = _load(request, device, console)
+    say(f"{len(data.train):,} training images, {len(data.test):,} test images, {len(data.class_names)} classes")
+    for note in data.notes:
+        reporter.say(f"note: {note}")
+    settings = resolve(request.settings(), data, device)
+    if request.resume:
+        folder.check_same(settings)
+        if (summary := folder.summary()) is not None:
+            say(f"{folder.path}: is finished already")
+            return TrainResult(folder.path, settings, **summary)
+    seconds = request.checkpoint_minutes * 60
+    fit = prepare(folder, settings, data, device, reporter, say=say, checkpoint_seconds=seconds)
+    if request.resume:
+        for note in fit.resume():
+            reporter.say(f"note: {note}")
+        say(f"going on after step {fit.done.step:,} of {fit.plan.n_steps:,}")
+    else:
+        folder.begin(settings, str(device))
+    if request.tensorboard:
+        from sincere.training.board import BoardReporter
+
+        fit.reporter = BoardReporter(reporter, folder.path)
+    fit.run()
+    return _finish(folder, settings, data, fit, device, say)
+
+
+def _silent(text: str) -> None:
+    """Say nothing."""
+
+
+def _load(request: TrainRequest, device: torch.device, console: Console) -> Dataset:
+    options: dict[str, Any] = {"size": request.size, "skip_bad_images": request.skip_bad_images, "device": device}
+    if request.data_dir is not None:
+        options["root"] = request.data_dir
+    if not request.quiet:
+        options["progress"] = DecodingProgress(console)
+    return load_dataset(request.data, LoadSettings(**options), classes=request.classes)
+
+
+def _finish(
+    folder: RunFolder,
+    settings: TrainSettings,
+    data: Dataset,
+    fit: Fit,
+    device: torch.device,
+    say: Callable[[str], None],
+) -> TrainResult:
+    """Save the model (the best checkpoint's, where there was validation) and its 1-NN accuracy on the test part."""
+    done = fit.done
+    if fit.plan.score is not None and done.best_epoch:
+        fit.model.load_state_dict(read(fit.checkpoints.folder / BEST)["model"])
+        say(f"the best checkpoint is that of epoch {done.best_epoch}: 1-NN {done.best:.3f} (validation)")
+    model = cast(EmbeddingModel, fit.model.module)
+    model.eval()
+    save_model(model, folder.path)
+    train_part, test_part = (embed(model.embed, plain_batches(part, device=device)) for part in (data.train, data.test))
+    knn1 = accuracy_1nn(test_part.embeddings, test_part.labels, train_part.embeddings, train_part.labels)
+    rows = folder.log.rows()
+    losses = {"first": rows[0]["loss"], "last": rows[-1]["loss"]}
+    folder.write_summary({"epochs": len(rows), "seconds": done.seconds, "train_loss": losses, "knn1_test": knn1})
+    say(f"loss {losses['first']:.3f} -> {losses['last']:.3f} in {done.seconds:.0f} s of training")
+    say(f"1-NN on the test part: {knn1:.4f}. The model is in {folder.path}")
+    return TrainResult(folder.path, settings, len(rows), done.seconds, losses, knn1)

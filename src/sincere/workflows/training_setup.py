@@ -1,0 +1,226 @@
+"""From settings to a loop that is ready to run: choices made, parts built and checked against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from sincere import checks, registry
+from sincere.data.dataset import Dataset, ImageSet
+from sincere.data.loader import ViewLoader, plain_batches
+from sincere.data.samplers import SAMPLERS, make_sampler
+from sincere.data.views import AUGMENTATIONS, named_augmentation
+from sincere.errors import InputValueError
+from sincere.evaluation.embed import embed
+from sincere.evaluation.neighbours import accuracy_1nn
+from sincere.losses import LOSSES
+from sincere.losses.levels import loss_levels
+from sincere.models import HEADS
+from sincere.models.embedding import EmbeddingModel, build_model, check_encoder
+from sincere.records.config import TrainSettings
+from sincere.records.model import ModelSpec
+from sincere.theory.coefficients import FORMULAS, LossName, repulsion_meter
+from sincere.training.fit import Calls, Fit, Plan
+from sincere.training.memory import TRIAL_VIEWS, check_memory, free_bytes, step_bytes
+from sincere.training.optimizers import (
+    DEFAULT_LEARNING_RATE,
+    DEFAULT_WEIGHT_DECAY,
+    OPTIMIZERS,
+    OptimizerSettings,
+    make_optimizer,
+)
+from sincere.training.progress import Reporter
+from sincere.training.schedules import warmup_steps
+from sincere.workflows.hardware import bfloat16_gains
+from sincere.workflows.run_folder import RunFolder
+
+LIVE_REFERENCES, LIVE_QUERIES = 5000, 2000  # images of a live 1-NN check: enough to see, cheap enough to repeat
+DEFAULT_OPTIMIZER = {"small": "muon"}
+BATCH_SIZES, DEFAULT_BATCH_SIZE, DEFAULT_EPOCHS = {"digits": 256}, 512, 100
+
+
+def check_names(settings: TrainSettings) -> None:
+    """Raise for a name that does not exist, before anything is loaded.
+
+    Raises:
+        InputValueError: With the names there are and the nearest one.
+    """
+    checks.choice("train", "loss", settings.loss, LOSSES)
+    checks.choice("train", "head", settings.head, HEADS)
+    checks.choice("train", "sampler", settings.sampler, SAMPLERS)
+    if settings.optimizer is not None:
+        checks.choice("train", "optimizer", settings.optimizer, OPTIMIZERS)
+    if settings.augmentation is not None:
+        checks.choice("train", "augmentation", settings.augmentation, AUGMENTATIONS)
+    check_encoder(settings.encoder)
+    if settings.early_stop is not None and not settings.validation:
+        raise InputValueError("train: early_stop needs images to check on: set validation, for example to 0.1")
+    if settings.loss == "infonce" and settings.n_views < 2:
+        requirement = "n_views must be at least 2 for infonce, whose only partners are views of the same image"
+        raise InputValueError(checks.wording("train", requirement, settings.n_views))
+
+
+def resolve(settings: TrainSettings, data: Dataset, device: torch.device) -> TrainSettings:
+    """Return the settings with every choice made."""
+    batch_size = min(BATCH_SIZES.get(data.name, DEFAULT_BATCH_SIZE), max(2, len(data.train) // 8 * 2))
+    optimizer = settings.optimizer or DEFAULT_OPTIMIZER.get(settings.encoder, "sgd")
+    decay = DEFAULT_WEIGHT_DECAY[optimizer] if settings.weight_decay is None else settings.weight_decay
+    changes: dict[str, Any] = {
+        "size": data.size,
+        "epochs": settings.epochs or DEFAULT_EPOCHS,
+        "batch_size": settings.batch_size or batch_size,
+        "augmentation": settings.augmentation or data.augmentation,
+        "optimizer": optimizer,
+        "learning_rate": settings.learning_rate or DEFAULT_LEARNING_RATE[optimizer],
+        "weight_decay": decay,
+        "channels_last": True if settings.channels_last is None else settings.channels_last,
+    }
+    if settings.precision == "auto":
+        changes["precision"] = "bf16-mixed" if bfloat16_gains(device) else "32-true"
+    return settings.model_copy(update=changes)
+
+
+def prepare(
+    folder: RunFolder,
+    settings: TrainSettings,
+    data: Dataset,
+    device: torch.device,
+    reporter: Reporter,
+    *,
+    say: Callable[[str], None],
+    checkpoint_seconds: float,
+) -> Fit:
+    """Build the loop of resolved settings and check that its parts fit together; nothing is written.
+
+    Raises:
+        InputValueError: The batch is larger than the data, or a step larger than the memory.
+    """
+    learn, held_out = data.train, None
+    if settings.validation:
+        learn, held_out = data.validation_split(settings.validation, seed=settings.seed)
+    loader = _loader(settings, data, learn, device)
+    sampler = loader.sampler
+    line = sampler.describe(settings.n_views)
+    (reporter.say if "warning" in line else say)(line)
+    model = _model(settings, data)
+    say(f"{model.describe()}; {settings.precision} arithmetic on {device.type}")
+    fabric = Fabric(accelerator=device.type, devices=1, precision=cast(Any, settings.precision))
+    torch.manual_seed(settings.seed)
+    model.to(device)
+    with fabric.autocast():
+        _check_memory(settings, model, learn, device)
+    if settings.channels_last:
+        model.to(memory_format=torch.channels_last)
+    if settings.compile:
+        model.compile()
+    network, optimizer = fabric.setup(model, make_optimizer(model, _optimizer_settings(settings)))
+    epochs = cast(int, settings.epochs)
+    plan = Plan(
+        n_epochs=epochs,
+        steps_per_epoch=sampler.n_batches,
+        n_warmup=warmup_steps(epochs * sampler.n_batches, sampler.n_batches, settings.warmup_epochs),
+        clip_norm=settings.clip_norm,
+        validate_every=settings.validate_every,
+        score="knn1_validation" if held_out is not None else None,
+        early_stop=settings.early_stop,
+        checkpoint_seconds=checkpoint_seconds,
+    )
+    calls = _calls(settings, loader, model, held_out)
+    return Fit(
+        fabric=fabric,
+        model=network,
+        optimizer=cast(torch.optim.Optimizer, optimizer),
+        plan=plan,
+        calls=calls,
+        checkpoints=folder.checkpoints,
+        log=folder.log,
+        reporter=reporter,
+        identity=settings.model_dump(mode="json"),
+    )
+
+
+def _loader(settings: TrainSettings, data: Dataset, learn: ImageSet, device: torch.device) -> ViewLoader:
+    batch_size, augmentation = cast(int, settings.batch_size), cast(str, settings.augmentation)
+    return ViewLoader(
+        learn,
+        make_sampler(settings.sampler, learn.labels, batch_size, seed=settings.seed),
+        named_augmentation(augmentation, mirror_is_same_class=data.mirror_is_same_class),
+        data.size,
+        seed=settings.seed,
+        n_views=settings.n_views,
+        device=device,
+    )
+
+
+def _model(settings: TrainSettings, data: Dataset) -> EmbeddingModel:
+    spec = ModelSpec(
+        encoder=settings.encoder,
+        head=settings.head,
+        dim=settings.dim,
+        channels=data.train.images.shape[1],
+        size=data.size,
+        mean=data.mean,
+        std=data.std,
+        class_names=data.class_names,
+    )
+    return build_model(spec, seed=settings.seed, pretrained=settings.pretrained)
+
+
+def _check_memory(settings: TrainSettings, model: EmbeddingModel, learn: ImageSet, device: torch.device) -> None:
+    batch_size = cast(int, settings.batch_size)
+    trial = learn.images.gather(learn.positions[:TRIAL_VIEWS]).to(device)
+    needed = step_bytes(model, trial, batch_size * settings.n_views)
+    options = {"batch_size": batch_size, "n_views": settings.n_views}
+    check_memory(needed, free_bytes(device), encoder=settings.encoder, **options)
+
+
+def _optimizer_settings(settings: TrainSettings) -> OptimizerSettings:
+    return OptimizerSettings(
+        name=cast(str, settings.optimizer),
+        learning_rate=cast(float, settings.learning_rate),
+        momentum=settings.momentum,
+        nesterov=settings.nesterov,
+        weight_decay=cast(float, settings.weight_decay),
+        decay_norms_and_biases=settings.decay_norms_and_biases,
+    )
+
+
+def _calls(settings: TrainSettings, loader: ViewLoader, model: EmbeddingModel, held_out: ImageSet | None) -> Calls:
+    options = {"epsilon": settings.epsilon} if settings.loss == "eps-supinfonce" else {}
+    criterion = registry.load(LOSSES, settings.loss, caller="train", argument="loss")(settings.temperature, **options)
+
+    def loss(embeddings: Tensor, labels: Tensor) -> Tensor:
+        value: Tensor = criterion(embeddings) if settings.loss == "infonce" else criterion(embeddings, labels)
+        return value
+
+    def levels(labels: Tensor, n_views: int) -> tuple[float, float]:
+        at = loss_levels(settings.loss, labels, n_views=n_views, epsilon=settings.epsilon)
+        return at.chance, at.floor
+
+    def inspect(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
+        if settings.loss not in FORMULAS:
+            return {}
+        name = cast(LossName, settings.loss)
+        n_views = embeddings.shape[1]
+        rows, repeated = embeddings.flatten(0, 1), labels.repeat_interleave(n_views)
+        meter = repulsion_meter(rows, repeated, loss=name, temperature=settings.temperature)
+        return {"repulsion_share": meter.overall.share, "repulsion_strength": meter.overall.strength}
+
+    chosen = np.random.default_rng(settings.seed).permutation(len(loader.images))[:LIVE_REFERENCES]
+    references = loader.images.subset(np.sort(chosen))
+
+    def validate(network: nn.Module) -> dict[str, float]:
+        known = embed(model.embed, plain_batches(references, device=loader.device))
+        if held_out is not None:
+            asked = embed(model.embed, plain_batches(held_out, device=loader.device))
+            return {"knn1_validation": accuracy_1nn(asked.embeddings, asked.labels, known.embeddings, known.labels)}
+        own = torch.arange(min(LIVE_QUERIES, len(references)), device=loader.device)
+        queries = known.embeddings[own], known.labels[own]
+        return {"knn1_train": accuracy_1nn(*queries, known.embeddings, known.labels, leave_out=own)}
+
+    return Calls(loader.batches, loss, levels, inspect, validate)

@@ -1,0 +1,117 @@
+"""One file of any kind ends as uint8 pixels of one size; what cannot be read is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sincere.data.decode import convert, decode, is_grey
+from sincere.errors import DataError
+
+RED = (220, 30, 40)
+
+
+def save(path: Path, image: Image.Image, **options: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.save(path, **options)
+    return path
+
+
+def sixteen_bit(size: tuple[int, int], value: int = 51400) -> Image.Image:
+    return Image.fromarray(np.full(size[::-1], value, dtype=np.uint16))
+
+
+def turned(upright: Image.Image, orientation: int, path: Path) -> Path:
+    """Write an image as a camera held in that way does: the pixels turned, and a note how to turn them back."""
+    undo = {
+        1: [],
+        2: [Image.Transpose.FLIP_LEFT_RIGHT],
+        3: [Image.Transpose.ROTATE_180],
+        4: [Image.Transpose.FLIP_TOP_BOTTOM],
+        5: [Image.Transpose.TRANSPOSE],
+        6: [Image.Transpose.ROTATE_90],
+        7: [Image.Transpose.TRANSVERSE],
+        8: [Image.Transpose.ROTATE_270],
+    }
+    for step in undo[orientation]:
+        upright = upright.transpose(step)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return save(path, upright, exif=exif, quality=98)
+
+
+KINDS: dict[str, Callable[[Path], Path]] = {
+    "rgb jpeg": lambda p: save(p / "a.jpg", Image.new("RGB", (40, 30), RED), quality=98),
+    "rgba": lambda p: save(p / "a.png", Image.new("RGBA", (30, 40), (*RED, 255))),
+    "palette": lambda p: save(
+        p / "a.gif", Image.new("RGB", (31, 17), RED).convert("P", palette=Image.Palette.ADAPTIVE)
+    ),
+    "cmyk": lambda p: save(p / "a.jpg", Image.new("RGB", (40, 40), RED).convert("CMYK"), quality=98),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_ends_as_the_same_colour(kind: str, tmp_path: Path) -> None:
+    pixels = decode(KINDS[kind](tmp_path), 16, grey=False)
+    assert pixels.shape == (16, 16, 3)
+    assert pixels.dtype == np.uint8
+    assert np.abs(pixels.astype(int) - RED).max() <= 12
+
+
+def test_transparent_is_white(tmp_path: Path) -> None:
+    clear = save(tmp_path / "a.png", Image.new("RGBA", (8, 8), (0, 0, 0, 0)))
+    assert (decode(clear, 8, grey=False) == 255).all()
+    for mode in ("LA", "RGBA"):
+        premultiplied = Image.new(mode, (8, 8), (0,) * len(mode)).convert(mode.replace("A", "a"))
+        assert (convert(premultiplied, 8, grey=True) == 255).all()
+
+
+@pytest.mark.parametrize(("value", "expected"), [(0, 0), (200, 1), (257, 1), (51400, 200), (65535, 255)])
+def test_sixteen_bits_are_scaled_whatever_an_image_holds(value: int, expected: int, tmp_path: Path) -> None:
+    """A dark 16-bit image stays dark: no guess from its largest value."""
+    wide = save(tmp_path / "a.png", sixteen_bit((8, 8), value))
+    assert (decode(wide, 8, grey=True) == expected).all()
+    assert decode(wide, 8, grey=False).shape == (8, 8, 3)
+    assert (convert(Image.new("I", (8, 8), value), 8, grey=True) == expected).all()
+    assert is_grey(wide)
+
+
+def test_values_out_of_range_are_an_error(tmp_path: Path) -> None:
+    share = save(tmp_path / "a.tiff", Image.new("F", (8, 8), 0.4))
+    assert (decode(share, 8, grey=True) == 102).all()
+    cases = {"F": (1.5, "1"), "I": (70000, "65535")}
+    for mode, (value, largest) in cases.items():
+        path = save(tmp_path / f"{mode}.tiff", Image.new(mode, (8, 8), value))
+        with pytest.raises(DataError) as caught:
+            decode(path, 8, grey=True)
+        expected = f"mode {mode} values must be 0 to {largest}; got {value:g} to {value:g}"
+        assert (
+            str(caught.value) == f"{path}: cannot be read as an image ({expected}); remove it or pass skip_bad_images"
+        )
+    nan = save(tmp_path / "nan.tiff", Image.new("F", (8, 8), float("nan")))
+    with pytest.raises(DataError, match="values must be 0 to 1"):
+        decode(nan, 8, grey=True)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_camera_rotation_is_applied(orientation: int, tmp_path: Path) -> None:
+    picture = Image.new("L", (20, 20), 0)
+    picture.paste(255, (0, 0, 10, 10))
+    picture.paste(130, (10, 0, 20, 10))
+    pixels = decode(turned(picture, orientation, tmp_path / "a.jpg"), 20, grey=True)[..., 0].astype(int)
+    corners = [pixels[y : y + 6, x : x + 6].mean() for y, x in ((2, 2), (2, 12), (12, 2), (12, 12))]
+    assert corners == pytest.approx([255, 130, 0, 0], abs=5)
+
+
+def test_too_large_or_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(tmp_path / "a.png", Image.new("RGB", (64, 64), RED))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    for bad in (path, tmp_path / "gone.png"):
+        assert is_grey(bad), "it has no say"
+        with pytest.raises(DataError) as caught:
+            decode(bad, 8, grey=False)
+        assert str(caught.value).startswith(f"{bad}: cannot be read as an image (")

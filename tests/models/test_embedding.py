@@ -1,0 +1,160 @@
+"""Models are built from a spec and a seed, take any image, and come back from disk as they were."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sincere.errors import DataError, InputValueError
+from sincere.models import ENCODERS, HEADS
+from sincere.models.embedding import EmbeddingModel, Preparation, build_model, load_model, save_model
+from sincere.records.model import ModelSpec
+
+
+def spec(**changes: Any) -> ModelSpec:
+    channels = changes.get("channels", 3)
+    defaults = {
+        "encoder": "small",
+        "channels": channels,
+        "size": 16,
+        "mean": (0.5,) * channels,
+        "std": (0.25,) * channels,
+    }
+    return ModelSpec(**{**defaults, **changes})
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_encoder_takes_grey_and_colour(encoder: str, channels: int) -> None:
+    model = build_model(spec(encoder=encoder, channels=channels, size=32)).eval()
+    pixels = torch.randint(0, 256, (2, channels, 32, 32), dtype=torch.uint8)
+    embeddings = model.embed(pixels)
+    assert embeddings.shape == (2, 128)
+    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(2))
+    assert f"{encoder}: " in model.describe()
+
+
+@pytest.mark.parametrize("size", [8, 9, 16, 17, 28, 32, 33, 48, 64])
+def test_small_takes_eight_to_sixty_four_pixels_and_stays_small(size: int) -> None:
+    model = build_model(spec(size=size, channels=1))
+    assert model(torch.rand(2, 1, size, size)).shape == (2, 128)
+    assert sum(p.numel() for p in model.encoder.parameters()) < 1_500_000
+
+
+@pytest.mark.parametrize(("size", "side", "stride"), [(32, 3, 1), (64, 3, 1), (65, 7, 2), (224, 7, 2)])
+def test_the_stem_of_a_resnet_suits_the_size(size: int, side: int, stride: int) -> None:
+    model = build_model(spec(encoder="resnet18", size=size))
+    assert model.encoder.conv1.kernel_size == (side, side)
+    assert model.encoder.conv1.stride == (stride, stride)
+    assert isinstance(model.encoder.maxpool, torch.nn.Identity) == (size <= 64)
+    assert f"{side} x {side} stem" in model.describe()
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_heads(head: str) -> None:
+    model = build_model(spec(head=head, dim=24)).eval()
+    images = torch.rand(3, 3, 16, 16)
+    features = model.features(images)
+    assert model(images).shape == (3, model.spec.dim)
+    assert model.spec.dim == (features.shape[1] if head == "none" else 24)
+    if head == "none":
+        torch.testing.assert_close(model(images), features)
+
+
+def test_the_seed_decides_the_weights_and_nothing_else_does() -> None:
+    torch.manual_seed(1)
+    first = build_model(spec(), seed=3).state_dict()
+    after = torch.rand(1)
+    torch.manual_seed(1)
+    assert torch.equal(torch.rand(1), after), "building draws nothing from the global generator"
+    second, third = build_model(spec(), seed=3).state_dict(), build_model(spec(), seed=4).state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert any(not torch.equal(first[name], third[name]) for name in first)
+
+
+def test_preparation_scales_resizes_and_normalises() -> None:
+    prepare = Preparation(spec(mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4)))
+    pixels = torch.randint(0, 256, (5, 3, 16, 16), dtype=torch.uint8)
+    prepared = prepare(pixels)
+    torch.testing.assert_close(prepared[:, 1], (pixels[:, 1].float() / 255 - 0.4) / 0.3)
+    torch.testing.assert_close(prepare(pixels.float() / 255), prepared)
+    assert prepare(torch.zeros(2, 3, 40, 30, dtype=torch.uint8)).shape == (2, 3, 16, 16)
+    board = (torch.arange(32)[:, None] + torch.arange(32)).remainder(2).mul(255).byte().expand(1, 3, 32, 32)
+    assert float(prepare(board)[0, 0, 4:-4, 4:-4].std()) < 0.01, "a fine pattern becomes grey, not another pattern"
+
+
+def test_saved_and_loaded_it_is_the_same(tmp_path: Path) -> None:
+    model = build_model(spec(head="linear", class_names=("cat", "<dog>")), seed=5)
+    model(torch.rand(8, 3, 16, 16))  # moves the running statistics
+    save_model(model.eval(), tmp_path)
+    again = load_model(tmp_path).eval()
+    images = torch.rand(4, 3, 16, 16)
+    assert torch.equal(again(images), model(images))
+    assert again.spec == model.spec
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("model.json", None, "holds no model; model.json is missing"),
+        ("model.safetensors", None, "holds no model; model.safetensors is missing"),
+        ("model.json", "{}", "its model is damaged (5 validation errors for ModelSpec)"),
+        ("model.safetensors", "nonsense", "its model is damaged"),
+    ],
+)
+def test_damaged_models(name: str, content: str | None, message: str, tmp_path: Path) -> None:
+    save_model(build_model(spec()), tmp_path)
+    (tmp_path / name).unlink()
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(DataError) as caught:
+        load_model(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path}: {message}")
+
+
+def test_weights_of_another_model(tmp_path: Path) -> None:
+    save_model(build_model(spec()), tmp_path)
+    changed = {**json.loads((tmp_path / "model.json").read_text()), "dim": 64}
+    (tmp_path / "model.json").write_text(json.dumps(changed))
+    with pytest.raises(DataError, match=r"model.safetensors does not fit model.json"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"encoder": "resnet5"}, "Did you mean 'resnet50'?"),
+        ({"head": "mpl"}, "Did you mean 'mlp'?"),
+        ({"encoder": "timm:resnet_nonsense"}, "model: encoder must be a name that timm knows; got 'resnet_nonsense'."),
+    ],
+)
+def test_unknown_names(changes: dict[str, Any], message: str) -> None:
+    if "timm" in str(changes):
+        pytest.importorskip("timm")
+    with pytest.raises(InputValueError) as caught:
+        build_model(spec(**changes))
+    assert message in str(caught.value)
+
+
+def test_timm_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "timm", None)
+    with pytest.raises(InputValueError, match=r"encoder names of timm need it: pip install 'sincere\[timm\]'"):
+        build_model(spec(encoder="timm:resnet10t"))
+
+
+@pytest.mark.parametrize("name", ["resnet10t", "vit_tiny_patch16_224"])
+def test_timm(name: str) -> None:
+    pytest.importorskip("timm")
+    model = build_model(spec(encoder=f"timm:{name}", channels=1, size=32))
+    assert isinstance(model, EmbeddingModel)
+    assert model(torch.rand(2, 1, 32, 32)).shape == (2, 128)
+
+
+def test_small_has_no_pretrained_weights() -> None:
+    with pytest.raises(InputValueError, match="pretrained must be off for encoder small"):
+        build_model(spec(), pretrained=True)

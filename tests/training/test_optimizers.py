@@ -1,0 +1,64 @@
+"""SGD is torch's; Muon's updates of matrices are orthogonal."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from sincere.errors import InputValueError
+from sincere.training.optimizers import Muon, OptimizerSettings, make_optimizer, orthogonalized
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (5, 40), (40, 5), (16, 27)])
+def test_orthogonalized_keeps_directions_and_levels_strengths(shape: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    matrix = torch.randn(shape)
+    u, _, v = torch.linalg.svd(matrix, full_matrices=False)
+    result = orthogonalized(matrix)
+    strengths = torch.linalg.svdvals(result)
+    assert strengths.min() > 0.6
+    assert strengths.max() < 1.3
+    # The exact answer is u v'; the iteration is rough in strength, not in direction.
+    assert float((result * (u @ v)).sum() / (result.norm() * (u @ v).norm())) > 0.97
+
+
+def test_orthogonalized_of_nothing_is_nothing() -> None:
+    assert torch.equal(orthogonalized(torch.zeros(4, 6)), torch.zeros(4, 6))
+
+
+def test_a_first_step_of_muon_by_hand() -> None:
+    torch.manual_seed(0)
+    weight, bias = nn.Parameter(torch.randn(6, 2, 3, 3)), nn.Parameter(torch.randn(6))
+    before = weight.detach().clone(), bias.detach().clone()
+    weight.grad, bias.grad = torch.randn_like(weight), torch.randn_like(bias)
+    Muon([weight, bias], lr=0.1, momentum=0.9, weight_decay=0.5).step()
+    expected = before[0] * 0.95 - 0.1 * orthogonalized(1.9 * weight.grad.flatten(1)).view_as(weight)
+    torch.testing.assert_close(weight.detach(), expected)
+    torch.testing.assert_close(bias.detach(), before[1] * 0.95 - 0.1 * 1.9 * bias.grad)
+
+
+@pytest.mark.parametrize("decayed", [True, False])
+def test_norms_and_biases_are_decayed_if_asked(decayed: bool) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    optimizer = make_optimizer(model, OptimizerSettings(weight_decay=0.25, decay_norms_and_biases=decayed))
+    matrices, vectors = optimizer.param_groups
+    assert [p.ndim for p in matrices["params"]] == [4]
+    assert {p.ndim for p in vectors["params"]} == {1}
+    assert matrices["weight_decay"] == 0.25
+    assert vectors["weight_decay"] == (0.25 if decayed else 0.0)
+    assert matrices["peak"] == matrices["lr"] == 0.5
+
+
+def test_muon_leaves_norms_and_biases_undecayed_at_their_own_rate() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    matrices, vectors = make_optimizer(model, OptimizerSettings("muon", 0.06, weight_decay=0.17)).param_groups
+    assert (matrices["peak"], matrices["weight_decay"]) == (0.06, 0.17)
+    assert (vectors["peak"], vectors["weight_decay"]) == (0.1, 0.0)
+
+
+def test_unknown_optimizer() -> None:
+    with pytest.raises(
+        InputValueError, match=r"optimizer must be one of 'sgd', 'muon'; got 'muo'. Did you mean 'muon'"
+    ):
+        make_optimizer(nn.Linear(2, 2), OptimizerSettings(name="muo"))

@@ -1,0 +1,41 @@
+"""The learning rate follows PAPER.md section 4 at every step."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from sincere.training.schedules import learning_rate_factor, warmup_steps
+
+
+def test_the_papers_curve() -> None:
+    n_steps, n_warmup = 800 * 97, 10 * 97
+    assert learning_rate_factor(0, n_steps, n_warmup) == 0.001
+    assert learning_rate_factor(n_warmup // 2, n_steps, n_warmup) == pytest.approx(0.001 + 0.999 / 2)
+    assert learning_rate_factor(n_warmup, n_steps, n_warmup) == 1.0
+    middle = (n_warmup + n_steps - 1) / 2
+    expected = 0.001 + 0.999 * (1 + math.cos(math.pi * (int(middle) - n_warmup) / (n_steps - 1 - n_warmup))) / 2
+    assert learning_rate_factor(int(middle), n_steps, n_warmup) == pytest.approx(expected)
+    assert learning_rate_factor(int(middle), n_steps, n_warmup) == pytest.approx(0.5005, abs=1e-4)
+    assert learning_rate_factor(n_steps - 1, n_steps, n_warmup) == pytest.approx(0.001, abs=1e-12)
+
+
+def test_it_rises_then_falls() -> None:
+    curve = [learning_rate_factor(t, 200, 20) for t in range(200)]
+    assert curve[:21] == sorted(curve[:21])
+    assert curve[20:] == sorted(curve[20:], reverse=True)
+
+
+@pytest.mark.parametrize(("n_steps", "n_warmup"), [(1, 0), (1, 1), (2, 1), (5, 5), (2, 0)])
+def test_tiny_runs(n_steps: int, n_warmup: int) -> None:
+    for step in range(n_steps):
+        assert 0.001 <= learning_rate_factor(step, n_steps, n_warmup) <= 1
+
+
+def test_warm_up_is_ten_epochs_or_a_tenth() -> None:
+    assert warmup_steps(800 * 97, 97) == 970
+    assert warmup_steps(20 * 97, 97) == 194
+    assert warmup_steps(20 * 97, 97, epochs=0) == 0
+    assert warmup_steps(20 * 97, 97, epochs=1.5) == 146
+    assert warmup_steps(10, 5, epochs=50) == 10
