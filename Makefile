@@ -22,6 +22,8 @@ bench: $(VENV)/.ready  ## measure, write benchmarks/results/*.json and the table
 	$(BIN)/python -m benchmarks.losses
 	$(BIN)/python -m benchmarks.theory
 	$(BIN)/python -m benchmarks.data
+	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.kill_and_resume
 	$(BIN)/python -m benchmarks.tables
 
 docs: $(VENV)/.ready  ## rewrite the generated tables from the stored results, and the figures

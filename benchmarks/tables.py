@@ -14,7 +14,11 @@ from typing import Any
 from benchmarks.measure import RESULTS
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/benchmarks.md", "docs/theory.md", "docs/data.md")
+CASE_KEYS = (
+    *("widths", "stride", "optimizer", "learning_rate", "weight_decay", "augmentation"),
+    *("n_views", "batch_views", "temperature", "head", "gelu"),
+)
+PAGES = ("README.md", "docs/benchmarks.md", "docs/theory.md", "docs/data.md", "docs/training.md")
 
 
 def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -138,11 +142,73 @@ def real_data(results: dict[str, Any]) -> str:
     return markdown(["data set", "images", "of each class", "mean", "standard deviation"], rows)
 
 
+def kills(results: dict[str, Any]) -> str:
+    weights, rows = ("the same" if results[key] else "different" for key in ("same_weights", "same_rows"))
+    return (
+        f"{results['kills']} kills, {results['before_first_write']} of them before the run had written anything: final "
+        f"weights bit for bit {weights} as without, rows of metrics.jsonl (but for times) {rows}."
+    )
+
+
+def shapes(results: dict[str, Any]) -> str:
+    chosen = results["cases"]["chosen"]
+    header = ["case", "1-NN", "million multiplications a view", "million parameters", "thousand views seen"]
+    rows = []
+    for name, case in sorted(results["cases"].items(), key=lambda item: -item[1]["knn1"]):
+        changed = [f"{key} {case[key]}" for key in chosen if key in CASE_KEYS and case[key] != chosen[key]]
+        rows.append(
+            [
+                f"**{name}**" if name == "chosen" else f"{name} ({', '.join(changed)})",
+                f"{case['knn1']:.3f}",
+                f"{case['multiplications'] / 1e6:.1f}",
+                f"{case['parameters'] / 1e6:.2f}",
+                f"{case['n_views_seen'] / 1e3:.0f}",
+            ]
+        )
+    each = f"{results['budget'] / 1e12:g} x 10^12 multiplications each"
+    base = ", ".join(f"{key} {chosen[key]}" for key in CASE_KEYS)
+    return f"{markdown(header, rows)}\n\n{each}; one seed. Chosen: {base}. {described(results)}"
+
+
+def half_hour(results: dict[str, Any]) -> str:
+    rows = [
+        [f"{row['epoch']}", f"{row['seconds'] / 60:.1f}", f"{row['loss']:.3f}", f"{row['knn1_validation']:.3f}"]
+        for row in results["rows"]
+        if row["epoch"] % 4 == 0 or row["epoch"] in (1, results["epochs"])
+    ]
+    table = markdown(["epoch", "minutes", "loss", "live 1-NN (1,000 images held out)"], rows)
+    total = f"**1-NN on the test part: {results['knn1_test']:.4f}**, {results['wall_seconds'] / 60:.1f} minutes in all"
+    return (
+        f"```bash\n{results['command']}\n```\n\n{total}, with loading and the final check; "
+        f"{results['seconds'] / 60:.1f} of them training.\n\n![loss and live 1-NN](figures/half-hour.svg)\n\n{table}"
+        f"\n\n{described(results)}"
+    )
+
+
+def training(results: dict[str, Any]) -> str:
+    rows = []
+    for name, step in results["steps"].items():
+        chosen, plain = (step["cases"][key]["median_ms"] for key in ("chosen", "float32, contiguous"))
+        rows.append([f"step of {name}, {step['n_views']} views", f"{chosen:,.0f} ms", f"{plain:,.0f} ms"])
+        rows[-1].append(f"{step['times_faster']:.2f}x")
+    epoch = results["epoch"]
+    ours, theirs = epoch["seconds"].values()
+    views = epoch["n_batches"] * epoch["batch_size"] * epoch["n_views"]
+    rows.append([f"epoch of small on CIFAR-10, {views:,} views", f"{ours:.0f} s", f"{theirs:.0f} s"])
+    rows[-1].append(f"{epoch['times_faster']:.2f}x")
+    header = ["", "as chosen here", "float32, default order; the epoch fed by PIL in 2 workers", "faster"]
+    return f"{markdown(header, rows)}\n\n{described(results)}"
+
+
 def tables() -> dict[str, str]:
     """Return every generated table by name."""
     results = json.loads((RESULTS / "losses.json").read_text())
     data = json.loads((RESULTS / "data.json").read_text())
     return {
+        "kills": kills(json.loads((RESULTS / "kill_and_resume.json").read_text())),
+        "shapes": shapes(json.loads((RESULTS / "shapes.json").read_text())),
+        "half-hour": half_hour(json.loads((RESULTS / "half_hour.json").read_text())),
+        "training": training(json.loads((RESULTS / "training.json").read_text())),
         "views": views(data),
         "real-data": real_data(data),
         "losses": losses(results),

@@ -76,6 +76,35 @@ def coefficient_range_figure(rows: Sequence[Row]) -> alt.HConcatChart:
     return alt.hconcat(*panels, spacing=36)
 
 
+def training_figure(rows: Sequence[Row]) -> alt.HConcatChart:
+    """A run's loss between its chance level and floor, and its live 1-NN accuracy, against minutes of training.
+
+    Args:
+        rows: Of metrics.jsonl.
+    """
+    levels = ["chance", "loss", "floor"]
+    losses = [{"minutes": row["seconds"] / 60, "quantity": name, "nats": row[name]} for row in rows for name in levels]
+    live = [
+        {"minutes": row["seconds"] / 60, "accuracy": value, "on": key.removeprefix("knn1_")}
+        for row in rows
+        for key, value in row.items()
+        if key.startswith("knn1_")
+    ]
+    minutes = alt.X("minutes:Q", title="minutes of training")
+    colour = alt.Color("quantity:N", sort=levels, title=None).scale(domain=levels, range=[GREY, BLUE, GREEN])
+    left = alt.Chart(alt.Data(values=losses), title="loss").mark_line(point=True)
+    right = alt.Chart(alt.Data(values=live), title="live 1-NN accuracy").mark_line(point=True, color=ORANGE)
+    return alt.hconcat(
+        left.encode(x=minutes, y=alt.Y("nats:Q", title="nats"), color=colour).properties(width=300, height=220),
+        right.encode(
+            x=minutes,
+            y=alt.Y("accuracy:Q", title="share", scale=alt.Scale(zero=False)),
+            tooltip=["on:N", "minutes:Q", "accuracy:Q"],
+        ).properties(width=300, height=220),
+        spacing=36,
+    )
+
+
 def save_figure(chart: alt.TopLevelMixin, folder: Path, name: str, *, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Write a chart as PNG, SVG and PDF, without a browser, and return the files."""
     folder.mkdir(parents=True, exist_ok=True)
