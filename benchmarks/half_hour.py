@@ -17,7 +17,7 @@ from benchmarks.measure import RESULTS, write
 from sincere.report.figures import save_figure, training_figure
 
 SETTINGS = (
-    "--n-views 1 --augmentation light --learning-rate 0.1 --weight-decay 0.1 --validation 0.02 --validate-every 1"
+    "--n-views 1 --augmentation light --learning-rate 0.1 --weight-decay 0.1 --validation 0.02 --validate-every 2"
 )
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 
@@ -25,7 +25,7 @@ FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cifar10", default="data/cifar10.npz")
-    parser.add_argument("--epochs", type=int, default=24)
+    parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--draw", action="store_true", help="only draw the stored result again")
     options = parser.parse_args()
     if not options.draw:

@@ -29,6 +29,11 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in json.loads(line).items() if key not in TIMED} for line in lines]
 
 
+def step_reached(folder: Path) -> int:
+    """The newest checkpoint's step, 0 without one."""
+    return max((int(path.stem.split("-")[1]) for path in folder.glob("checkpoints/step-*.pt")), default=0)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
@@ -42,30 +47,31 @@ def main() -> None:
     first = [*command, *settings, "--epochs", str(options.epochs)]
     began = time.monotonic()
     subprocess.run([*first, "--out", str(whole)], check=True)
-    seconds = time.monotonic() - began
-    generator, kills, before_first, next_command = random.Random(options.seed), 0, 0, [*first, "--out", str(parts)]
-    while kills < options.kills:
-        process = subprocess.Popen(next_command)
+    training = json.loads((whole / "summary.json").read_text())["seconds"]
+    starting = time.monotonic() - began - training  # imports, loading, the final check
+    generator, steps, before_first = random.Random(options.seed), list[int](), 0
+    command_now = [*first, "--out", str(parts)]
+    while len(steps) < options.kills:
+        # Mostly while it trains, now and then while it starts; the whole run takes more than the kills leave time for.
+        delay = starting * generator.uniform(0.5, 1.0) + generator.uniform(0, 2 * training / options.kills)
         try:
-            process.wait(timeout=generator.uniform(0.5, 0.25 * seconds))
-            break  # finished before it could be killed
+            subprocess.run(command_now, timeout=delay, check=True)  # kills with SIGKILL
+            break
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            kills += 1
-        before_first += not (parts / "config.toml").exists()
-        resume = [*command, "--resume", "--out", str(parts)]
-        next_command = resume if (parts / "config.toml").exists() else next_command
-    subprocess.run(next_command, check=True) if not (parts / "summary.json").exists() else None
+            steps.append(step_reached(parts))
+        if (parts / "config.toml").exists():
+            command_now = [*command, "--resume", "--out", str(parts)]
+        else:
+            before_first += 1
+            command_now = [*first, "--overwrite", "--out", str(parts)]
+    subprocess.run(command_now, check=True)
     one, other = (load_file(path / "model.safetensors") for path in (whole, parts))
     same = one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-    same_rows = rows(whole) == rows(parts)
-    write(
-        "kill_and_resume",
-        {"kills": kills, "before_first_write": before_first, "same_weights": same, "same_rows": same_rows},
-    )
-    print(f"{kills} kills: weights {'the same' if same else 'DIFFER'}, rows {'the same' if same_rows else 'DIFFER'}")
-    sys.exit(not (same and same_rows))
+    figures = {"kills": len(steps), "before_first_write": before_first, "steps": steps}
+    checks = {"same_weights": same, "same_rows": rows(whole) == rows(parts)}
+    write("kill_and_resume", {**figures, **checks})
+    print({**figures, **checks})
+    sys.exit(not (all(checks.values()) and len(steps) == options.kills))
 
 
 if __name__ == "__main__":

@@ -146,7 +146,8 @@ def kills(results: dict[str, Any]) -> str:
     weights, rows = ("the same" if results[key] else "different" for key in ("same_weights", "same_rows"))
     return (
         f"{results['kills']} kills, {results['before_first_write']} of them before the run had written anything: final "
-        f"weights bit for bit {weights} as without, rows of metrics.jsonl (but for times) {rows}."
+        f"weights bit for bit {weights} as without, rows of metrics.jsonl (but for times) {rows}. The last checkpoints "
+        f"at the moments of the kills: steps {', '.join(map(str, results['steps']))}."
     )
 
 
@@ -176,7 +177,7 @@ def half_hour(results: dict[str, Any]) -> str:
         for row in results["rows"]
         if row["epoch"] % 4 == 0 or row["epoch"] in (1, results["epochs"])
     ]
-    table = markdown(["epoch", "minutes", "loss", "live 1-NN (1,000 images held out)"], rows)
+    table = markdown(["epoch", "minutes", "loss", "live 1-NN, 2% of train held out"], rows)
     total = f"**1-NN on the test part: {results['knn1_test']:.4f}**, {results['wall_seconds'] / 60:.1f} minutes in all"
     return (
         f"```bash\n{results['command']}\n```\n\n{total}, with loading and the final check; "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sincere.losses.functional import eps_supinfonce_loss, info_nce_loss, sincere_loss, supcon_loss
     from sincere.losses.modules import EpsSupInfoNCELoss, InfoNCELoss, SINCERELoss, SupConLoss
-    from sincere.workflows.train import train
+    from sincere.workflows.train import load, train
 
 __version__ = "0.1.0"
 
@@ -22,6 +22,7 @@ __all__ = [
     "SupConLoss",
     "eps_supinfonce_loss",
     "info_nce_loss",
+    "load",
     "sincere_loss",
     "supcon_loss",
     "train",
@@ -29,7 +30,7 @@ __all__ = [
 
 _FUNCTIONS, _MODULES = "sincere.losses.functional", "sincere.losses.modules"
 _HOME = {name: _FUNCTIONS if name.islower() else _MODULES for name in __all__}
-_HOME["train"] = "sincere.workflows.train"
+_HOME |= dict.fromkeys(("load", "train"), "sincere.workflows.train")
 
 
 def __getattr__(name: str) -> Any:

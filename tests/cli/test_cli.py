@@ -54,7 +54,14 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "--temperature", "0"], "sincere: settings: temperature input should be greater than 0; got 0.0\n"),
         (["train", "--config", "missing.toml"], "sincere: missing.toml: no such file\n"),
         (["train", "--temprature", "1"], "sincere: train: Unrecognized options: --temprature"),
-        (["train", "--epochs", "many"], "sincere: train: "),
+        (["train", "--temprature", "1"], "Did you mean --temperature?\n"),
+        (["train", "--epochs", "many"], "sincere: train: Error parsing --epochs: must be INT; got 'many'"),
+        (["train", "--out", ""], "sincere: settings: out must be the name of a folder\n"),
+        (["train", "--config"], "sincere: train: --config needs the name of a TOML file\n"),
+        (["train", "--nesterov", "--momentum", "0"], "sincere: settings: nesterov needs momentum above 0\n"),
+        (["train", "--seed", "18446744073709551616"], "sincere: settings: seed input should be less than"),
+        (["train", "--precision", "16-mixed"], "precision must not be 16-mixed on cpu"),
+        (["train", "--out", "/dev/null/run"], "sincere: "),
         (["train", "--loss", "sincer"], "Did you mean 'sincere'?\n"),
         (["train", "--resume", "--out", "nowhere"], "sincere: nowhere: holds no run to resume; leave out --resume"),
     ],
@@ -101,6 +108,16 @@ def test_resume_needs_only_the_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     assert {(request.data, request.temperature) for request in seen} == {("cifar10.npz", 0.07)}
 
 
+def test_resume_finds_the_default_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[TrainRequest] = []
+    monkeypatch.setattr("sincere.workflows.train.run_training", seen.append)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "digits-supcon-0").mkdir(parents=True)
+    write_config(TrainSettings(loss="supcon", head="linear"), tmp_path / "runs" / "digits-supcon-0")
+    assert main(["train", "--resume", "--loss", "supcon"]) == 0
+    assert seen[0].head == "linear"
+
+
 def test_settings_survive_the_file(tmp_path: Path) -> None:
     settings = TrainSettings(data="a 'b'.npz", classes=("<x>", "é"), epochs=3, learning_rate=0.1)
     write_config(settings, tmp_path)
@@ -127,7 +144,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not (out / "metrics.jsonl").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)

@@ -211,6 +211,15 @@ def test_samplers_go_when_nobody_holds_them() -> None:
 
 
 @pytest.mark.parametrize(
+    ("n_classes", "batch_size", "k"), [(10, 256, 32), (100, 128, 2), (3, 12, 4), (3, 10, 5), (200, 9, 3)]
+)
+def test_p_by_k_finds_the_smallest_k_that_fits(n_classes: int, batch_size: int, k: int) -> None:
+    sampler = make_sampler("p-by-k", np.arange(2000) % n_classes, batch_size)
+    _, counts = np.unique(sampler.labels[sampler.batch(0)], return_counts=True)
+    assert set(counts) == {k}
+
+
+@pytest.mark.parametrize(
     ("call", "error", "message"),
     [
         (
@@ -241,13 +250,13 @@ def test_samplers_go_when_nobody_holds_them() -> None:
         (
             lambda: make_sampler("auto", np.arange(254) % 100, 127),
             InputValueError,
-            "make_sampler: batch_size must be even; got 127. "
-            "100 classes are more than half the slots, so each needs 2 images in a batch",
+            "make_sampler: batch_size must be K images of each of P classes, K at least 2 and P at least 2; got 127. "
+            "with 100 classes, 4 would do",
         ),
         (
             lambda: make_sampler("auto", [0, 1], 2, images_per_class=0),
             InputValueError,
-            "make_sampler: images_per_class must be an integer of at least 2; got 0",
+            "PByKSampler: images_per_class must be an integer of at least 2; got 0",
         ),
         (
             lambda: make_sampler("auto", [0, 1], None),

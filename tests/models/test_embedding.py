@@ -98,6 +98,16 @@ def test_saved_and_loaded_it_is_the_same(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", "model.safetensors"]
 
 
+def test_a_loaded_model_embeds_an_image_alone_as_in_a_batch(tmp_path: Path) -> None:
+    model = build_model(spec(), seed=5)
+    model(torch.rand(8, 3, 16, 16))
+    save_model(model, tmp_path)
+    again, images = load_model(tmp_path), torch.rand(6, 3, 16, 16)
+    together = again.embed(images)
+    assert not together.requires_grad
+    torch.testing.assert_close(again.embed(images[:1]), together[:1])
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

@@ -39,7 +39,18 @@ def test_a_truncated_one_falls_back_and_says_so(keep: int, tmp_path: Path) -> No
     content, notes = store.last()
     assert content is not None
     assert content["step"] == 1
-    assert notes == [f"{newest}: is cut off or damaged; falling back to the one before"]
+    assert notes == [f"{newest}: is cut off or damaged; going back to the one before"]
+
+
+def test_a_changed_byte_is_noticed_and_the_damaged_one_removed(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    path = store.save({"weights": torch.zeros(500)}, 1)
+    content = bytearray(path.read_bytes())
+    content[content.index(bytes(1000)) + 500] = 1
+    path.write_bytes(content)
+    (tmp_path / ".step-000000002.pt.unfinished").write_bytes(b"cut off")
+    assert store.last() == (None, [f"{path}: is cut off or damaged; none is left: beginning again"])
+    assert not list(tmp_path.iterdir())
 
 
 def test_none_readable_is_none(tmp_path: Path) -> None:

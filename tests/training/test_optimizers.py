@@ -38,6 +38,29 @@ def test_a_first_step_of_muon_by_hand() -> None:
     torch.testing.assert_close(bias.detach(), before[1] * 0.95 - 0.1 * 1.9 * bias.grad)
 
 
+def test_steps_of_muon_on_a_tall_matrix_by_hand() -> None:
+    """Two steps, so that momentum counts, on a matrix with more rows than columns, whose update is scaled."""
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(12, 3))
+    expected, momentum = weight.detach().clone(), torch.zeros(12, 3)
+    optimizer = Muon([weight], lr=0.1, momentum=0.9)
+    for _ in range(2):
+        weight.grad = torch.randn(12, 3)
+        optimizer.step()
+        momentum = 0.9 * momentum + weight.grad
+        expected = expected - 0.1 * 2 * orthogonalized(weight.grad + 0.9 * momentum)  # sqrt(12 / 3) = 2
+    torch.testing.assert_close(weight.detach(), expected)
+
+
+def test_tokens_are_no_matrices() -> None:
+    model = nn.Module()
+    model.position = nn.Parameter(torch.zeros(1, 17, 8))
+    model.map = nn.Linear(8, 8, bias=False)
+    matrices, vectors = make_optimizer(model, OptimizerSettings("muon")).param_groups
+    assert [p.shape for p in matrices["params"]] == [(8, 8)]
+    assert [p.shape for p in vectors["params"]] == [(1, 17, 8)]
+
+
 @pytest.mark.parametrize("decayed", [True, False])
 def test_norms_and_biases_are_decayed_if_asked(decayed: bool) -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))

@@ -33,9 +33,16 @@ def test_tiny_runs(n_steps: int, n_warmup: int) -> None:
         assert 0.001 <= learning_rate_factor(step, n_steps, n_warmup) <= 1
 
 
+@pytest.mark.parametrize("n_steps", [2, 3, 10])
+@pytest.mark.parametrize("epochs", [None, 0, 1, 100])
+def test_the_last_step_is_at_the_floor(n_steps: int, epochs: float | None) -> None:
+    n_warmup = warmup_steps(n_steps, 1, epochs)
+    assert learning_rate_factor(n_steps - 1, n_steps, n_warmup) == pytest.approx(0.001)
+
+
 def test_warm_up_is_ten_epochs_or_a_tenth() -> None:
     assert warmup_steps(800 * 97, 97) == 970
     assert warmup_steps(20 * 97, 97) == 194
     assert warmup_steps(20 * 97, 97, epochs=0) == 0
     assert warmup_steps(20 * 97, 97, epochs=1.5) == 146
-    assert warmup_steps(10, 5, epochs=50) == 10
+    assert warmup_steps(10, 5, epochs=50) == 8, "the last step still ends at a thousandth"

@@ -38,12 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(rest)
     except SincereError as error:
         return _fail(str(error))
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):  # the reader of our output went away, as `head` does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        return _fail(str(error))
     except KeyboardInterrupt:
         print("sincere: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output went away, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def _help() -> str:

@@ -65,4 +65,8 @@ def _one_line(box: str) -> str:
     lines = [line.strip(_FRAME) for line in box.splitlines()]
     kept = [line for line in lines[1:] if line.strip("-") and not line.startswith("For full")]
     text = re.sub(r"\s+", " ", " ".join(kept))
-    return re.split(r" (?:Got errors|Argument helptext):", text)[0]
+    text = re.split(r" (?:Got errors|Argument helptext):", text)[0]
+    text = re.sub(
+        r"no type matching \{None\}\|(\w+) could be instantiated from \['(.*)'\]", r"must be \1; got '\2'", text
+    )
+    return re.sub(r" Perhaps you meant: (--[\w-]+).*", r". Did you mean \1?", text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -61,7 +61,7 @@ class ViewLoader:
         views = make_views(images, ids, rounds, self.augmentation, size=self.size, seed=self.seed, n_views=self.n_views)
         return Batch(views, labels, ids)
 
-    def batches(self, start: int, end: int) -> Iterator[Batch]:
+    def batches(self, start: int, end: int) -> Generator[Batch, None, None]:
         """Yield batches `start` to `end` - 1, the next ones being made while one is used."""
         with ThreadPoolExecutor(WORKERS) as makers:
             upcoming: deque[Future[Batch]] = deque()

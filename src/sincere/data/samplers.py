@@ -143,8 +143,17 @@ class PByKSampler(Sampler):
         return self.turns.rounds(step)
 
 
-def make_sampler(name: str, labels: ArrayLike, batch_size: int, *, seed: int = 0, images_per_class: int = 2) -> Sampler:
+def make_sampler(
+    name: str, labels: ArrayLike, batch_size: int, *, seed: int = 0, images_per_class: int | None = None
+) -> Sampler:
     """Return a sampler by name; "auto" is p-by-k where classes outnumber half the slots, else shuffle.
+
+    Args:
+        name: One of `SAMPLERS`.
+        labels: Class of each image.
+        batch_size: Images in a batch.
+        seed: Of everything random.
+        images_per_class: K of p-by-k. None is the smallest that divides the batch size and fits the classes.
 
     Raises:
         InputValueError: There is no such name, or the sizes do not fit together. "auto" never falls back to shuffled
@@ -153,15 +162,17 @@ def make_sampler(name: str, labels: ArrayLike, batch_size: int, *, seed: int = 0
     caller = "make_sampler"
     checks.choice(caller, "sampler", name, SAMPLERS)
     checks.count(caller, "batch_size", batch_size, least=2)
-    k = checks.count(caller, "images_per_class", images_per_class, least=2)
     n_classes = len(np.unique(_checked_labels(caller, labels)))
-    many = name == "auto" and n_classes > batch_size / 2
-    if many and batch_size % k:
-        requirement = f"batch_size must be {'even' if k == 2 else f'a multiple of images_per_class = {k}'}"
-        remedy = f"{n_classes} classes are more than half the slots, so each needs {k} images in a batch"
-        raise InputValueError(checks.wording(caller, requirement, batch_size, remedy))
-    if many or name == "p-by-k":
-        return PByKSampler(labels, batch_size, seed=seed, images_per_class=k)
+    if name == "p-by-k" or (name == "auto" and n_classes > batch_size / 2):
+        if images_per_class is None:
+            fewest = max(2, math.ceil(batch_size / n_classes))
+            fitting = [k for k in range(fewest, batch_size // 2 + 1) if batch_size % k == 0]
+            if not fitting:
+                requirement = f"batch_size must be K images of each of P classes, K at least {fewest} and P at least 2"
+                remedy = f"with {n_classes} classes, {2 * fewest} would do"
+                raise InputValueError(checks.wording(caller, requirement, batch_size, remedy))
+            images_per_class = fitting[0]
+        return PByKSampler(labels, batch_size, seed=seed, images_per_class=images_per_class)
     return (BalancedSampler if name == "balanced" else ShuffleSampler)(labels, batch_size, seed=seed)
 
 

@@ -15,6 +15,7 @@ from torch.nn.functional import interpolate, normalize
 from sincere import checks, registry
 from sincere.errors import DataError, InputValueError
 from sincere.models import ENCODERS, HEADS, TIMM
+from sincere.records.files import write_whole
 from sincere.records.model import ModelSpec
 
 WEIGHTS, SPEC = "model.safetensors", "model.json"
@@ -60,8 +61,9 @@ class EmbeddingModel(nn.Module):
         output: Tensor = self.encoder(self.preparation(images))
         return output
 
+    @torch.no_grad()
     def embed(self, images: Tensor) -> Tensor:
-        """Return embeddings of unit length."""
+        """Return embeddings of unit length, without a graph."""
         return normalize(self(images).float(), dim=1)
 
     def describe(self) -> str:
@@ -75,8 +77,24 @@ class EmbeddingModel(nn.Module):
 
 
 def check_encoder(name: str) -> str:
-    """Return the name if it is an encoder's, else raise with the nearest one."""
-    return name if name.startswith(TIMM) else checks.choice("model", "encoder", name, ENCODERS)
+    """Return the name if it is an encoder's.
+
+    Raises:
+        InputValueError: It is not, with the nearest one; or it is timm's, which is not installed.
+    """
+    if not name.startswith(TIMM):
+        return checks.choice("model", "encoder", name, ENCODERS)
+    try:
+        import timm
+    except ImportError as error:
+        requirement = "encoder names of timm need it: pip install 'sincere[timm]'"
+        raise InputValueError(checks.wording("model", requirement, name)) from error
+    short = name.removeprefix(TIMM)
+    if not timm.is_model(short):
+        near = timm.list_models(f"*{short.split('_')[0]}*")[:5]
+        hint = f"Near: {', '.join(near)}" if near else ""
+        raise InputValueError(checks.wording("model", "encoder must be a name that timm knows", repr(short), hint))
+    return name
 
 
 def build_model(spec: ModelSpec, *, seed: int = 0, pretrained: bool = False) -> EmbeddingModel:
@@ -97,20 +115,14 @@ def build_model(spec: ModelSpec, *, seed: int = 0, pretrained: bool = False) -> 
 
 
 def _encoder(spec: ModelSpec, pretrained: bool) -> nn.Module:
+    check_encoder(spec.encoder)
     if not spec.encoder.startswith(TIMM):
         make = registry.load(ENCODERS, spec.encoder, caller="model", argument="encoder")
         encoder: nn.Module = make(channels=spec.channels, size=spec.size, pretrained=pretrained)
         return encoder
-    try:
-        import timm
-    except ImportError as error:
-        requirement = "encoder names of timm need it: pip install 'sincere[timm]'"
-        raise InputValueError(checks.wording("model", requirement, spec.encoder)) from error
+    import timm
+
     name = spec.encoder.removeprefix(TIMM)
-    if not timm.is_model(name):
-        near = timm.list_models(f"*{name.split('_')[0]}*")[:5]
-        hint = f"Near: {', '.join(near)}" if near else ""
-        raise InputValueError(checks.wording("model", "encoder must be a name that timm knows", repr(name), hint))
     options: dict[str, Any] = {"num_classes": 0, "in_chans": spec.channels, "pretrained": pretrained}
     try:
         network: nn.Module = timm.create_model(name, img_size=spec.size, **options)
@@ -137,11 +149,11 @@ def _width(encoder: nn.Module, spec: ModelSpec) -> int:
 def save_model(model: EmbeddingModel, folder: Path) -> None:
     """Write model.safetensors and model.json."""
     save_file({name: value.contiguous() for name, value in model.state_dict().items()}, folder / WEIGHTS)
-    (folder / SPEC).write_text(model.spec.model_dump_json(indent=1) + "\n")
+    write_whole(folder / SPEC, model.spec.model_dump_json(indent=1) + "\n")
 
 
 def load_model(folder: Path) -> EmbeddingModel:
-    """Read a model; nothing in the files is executed.
+    """Read a model, ready to embed (in evaluation mode); nothing in the files is executed.
 
     Raises:
         DataError: A file is missing, damaged or of another model.
@@ -160,4 +172,4 @@ def load_model(folder: Path) -> EmbeddingModel:
         model.load_state_dict(weights)
     except RuntimeError as error:
         raise DataError(f"{folder}: {WEIGHTS} does not fit {SPEC}") from error
-    return model
+    return model.eval()

@@ -6,19 +6,21 @@ None means: chosen for the data set or the machine. A run stores what was chosen
 from __future__ import annotations
 
 import tomllib
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sincere.errors import DataError, InputValueError
+from sincere.records.files import write_whole
 
 CONFIG = "config.toml"
 
 
 class TrainSettings(BaseModel):
-    """What decides a run's weights: two runs with the same settings on the same machine end with the same weights."""
+    """What decides a run's weights: on the same CPU with as many threads, the same settings give the same weights."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -26,6 +28,10 @@ class TrainSettings(BaseModel):
     """What to learn from: a name (`sincere datasets` lists them), a folder of class folders, or an .npz file."""
     classes: tuple[str, ...] | None = None
     """Only these classes."""
+    data_dir: str | None = None
+    """Where named data sets are kept. Default: $SINCERE_HOME/datasets or ~/.cache/sincere/datasets."""
+    skip_bad_images: bool = False
+    """Leave out images that cannot be read, instead of stopping."""
     size: int | None = Field(default=None, ge=8)
     """Side of the network's input, in pixels. Default: the images' own, or 32 where they vary."""
     loss: str = "sincere"
@@ -76,12 +82,25 @@ class TrainSettings(BaseModel):
     """Stop after this many live checks without a better 1-NN. Needs validation. Default: never."""
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = "auto"
     """Arithmetic: auto takes bfloat16 where the hardware has it."""
-    channels_last: bool | None = None
-    """Memory order of the network's images. Default: on for convolutional networks, where it gains."""
+    channels_last: bool = True
+    """Keep the channels of a place together in memory, which convolutions gain from."""
     compile: bool = False
     """Compile the network with torch.compile: slower to start, perhaps faster to run."""
-    seed: int = Field(default=0, ge=0)
+    device: str = "auto"
+    """auto, cpu, cuda or mps."""
+    seed: int = Field(default=0, ge=0, lt=2**63)
     """Of everything random."""
+
+    @field_validator("data", "data_dir", mode="before")
+    @classmethod
+    def _text(cls, value: object) -> object:
+        return str(value) if isinstance(value, Path) else value
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        if self.nesterov and self.momentum == 0:
+            raise ValueError("nesterov needs momentum above 0")
+        return self
 
     @classmethod
     def make(cls, **settings: Any) -> Self:
@@ -117,22 +136,25 @@ class TrainRequest(TrainSettings):
     """Go on with the run in that folder from its last checkpoint."""
     overwrite: bool = False
     """Remove a run that is already in that folder."""
-    device: str = "auto"
-    """auto, cpu, cuda or mps."""
-    data_dir: Path | None = None
-    """Where named data sets are kept. Default: $SINCERE_HOME/datasets or ~/.cache/sincere/datasets."""
-    skip_bad_images: bool = False
-    """Leave out images that cannot be read, instead of stopping."""
     checkpoint_minutes: float = Field(default=5.0, ge=0)
-    """Longest time between checkpoints; there is one at the end of an epoch, too, if the last is a tenth as old."""
+    """Longest time between checkpoints; the end of an epoch writes one after a tenth of it."""
     tensorboard: bool = False
     """Also write TensorBoard files (needs the extra: pip install 'sincere[tensorboard]')."""
     quiet: bool = False
     """Print nothing but warnings."""
 
+    @field_validator("out", mode="before")
+    @classmethod
+    def _named(cls, value: object) -> object:
+        if value is not None and not str(value).strip(". "):  # Path("") is the current folder
+            raise ValueError("out must be the name of a folder")
+        return value
+
     def folder(self) -> Path:
         """Return the folder of the run."""
-        return self.out or Path("runs") / f"{Path(self.data).stem}-{self.loss}-{self.seed}"
+        path = Path(self.data).resolve()
+        name = path.stem if path.suffix == ".npz" else path.name
+        return self.out or Path("runs") / f"{name}-{self.loss}-{self.seed}"
 
     def settings(self) -> TrainSettings:
         """Return the part that decides the weights."""
@@ -144,13 +166,16 @@ def one_line(error: ValidationError) -> str:
     first = error.errors()[0]
     name = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        return f"settings: {name} is not a setting"
+        near = get_close_matches(name, TrainRequest.model_fields, n=1)
+        return f"settings: {name} is not a setting" + (f"; did you mean {near[0]!r}?" if near else "")
+    if first["type"] == "value_error":
+        return f"settings: {first['msg'].removeprefix('Value error, ')}"
     return f"settings: {name} {first['msg'][0].lower()}{first['msg'][1:]}; got {first['input']!r}"
 
 
 def write_config(settings: TrainSettings, folder: Path) -> None:
     """Write config.toml; settings that are None are left out."""
-    (folder / CONFIG).write_text(tomli_w.dumps(settings.model_dump(exclude_none=True, mode="json")))
+    write_whole(folder / CONFIG, tomli_w.dumps(settings.model_dump(exclude_none=True, mode="json")))
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -168,5 +193,6 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def differing(one: TrainSettings, other: TrainSettings) -> list[str]:
-    """Return the names of the settings in which two runs differ."""
-    return [name for name in TrainSettings.model_fields if getattr(one, name) != getattr(other, name)]
+    """Return the names of the settings in which two runs differ, but for where things are."""
+    names = [name for name in TrainSettings.model_fields if name not in ("data", "data_dir", "device")]
+    return [name for name in names if getattr(one, name) != getattr(other, name)]

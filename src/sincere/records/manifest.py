@@ -14,12 +14,14 @@ from typing import Any
 
 import psutil
 
+from sincere.records.files import write_whole
+
 MANIFEST = "manifest.json"
 PACKAGES = ("sincere", "torch", "torchvision", "lightning-fabric", "numpy", "scipy", "scikit-learn")
 
 
-def make_manifest(*, seed: int, command: list[str], device: str) -> dict[str, Any]:
-    """Return what a reader needs to repeat or doubt a run. No user names, no host names."""
+def make_manifest(*, seed: int, device: str, threads: int) -> dict[str, Any]:
+    """Return what a reader needs to repeat or doubt a run."""
     return {
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
         "python": platform.python_version(),
@@ -28,16 +30,17 @@ def make_manifest(*, seed: int, command: list[str], device: str) -> dict[str, An
         "cores": os.cpu_count(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "device": device,
+        "threads": threads,
         "seed": seed,
         "git_commit": _git_commit(),
-        "command": command,
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
 def write_manifest(manifest: dict[str, Any], folder: Path) -> None:
     """Write manifest.json."""
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+    write_whole(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
 
 
 def _processor() -> str:

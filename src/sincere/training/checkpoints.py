@@ -46,13 +46,17 @@ class Checkpoints:
         return sorted(self.folder.glob("step-*.pt"))
 
     def last(self) -> tuple[dict[str, Any] | None, list[str]]:
-        """Return the newest checkpoint that can be read, or None; and a note for each that could not."""
+        """Return the newest readable checkpoint, or None; and a note for each that was not, and is removed."""
         notes: list[str] = []
+        for unfinished in self.folder.glob(".*.unfinished"):
+            unfinished.unlink()
         for path in reversed(self.paths()):
             try:
                 return read(path), notes
             except DataError as error:
-                notes.append(f"{error}; falling back to the one before")
+                path.unlink()
+                left = "going back to the one before" if self.paths() else "none is left: beginning again"
+                notes.append(f"{error}; {left}")
         return None, notes
 
 
@@ -63,9 +67,13 @@ def read(path: Path) -> dict[str, Any]:
         DataError: It is cut off or damaged.
     """
     try:
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+        content: dict[str, Any] = {} if damaged else torch.load(path, map_location="cpu", weights_only=True)
     except _UNREADABLE as error:
         raise DataError(f"{path}: is cut off or damaged") from error
+    if damaged:
+        raise DataError(f"{path}: is cut off or damaged")
     return content
 
 

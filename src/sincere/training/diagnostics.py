@@ -32,17 +32,17 @@ def mean_similarities(embeddings: Tensor, labels: Tensor) -> tuple[float | None,
     )
 
 
-def warnings(row: Mapping[str, Any], *, warmup_epochs: float) -> list[str]:
-    """Return what looks wrong in the row of an epoch, each with a remedy."""
-    found = []
+def warnings(row: Mapping[str, Any], *, warmup_epochs: float) -> dict[str, str]:
+    """Return what looks wrong in the row of an epoch, by kind, each with a remedy."""
+    found = {}
     chance, floor = row["chance"], row["floor"]
     if row["epoch"] >= warmup_epochs + 2 and chance - row["loss"] < STUCK_SHARE * (chance - floor):
-        found.append(
+        found["stuck"] = (
             f"the loss {row['loss']:.3f} is still at its chance level {chance:.3f}: try a longer warm-up "
             "(--warmup-epochs), another learning rate (--learning-rate), or a higher --temperature"
         )
     if row["noise_similarity"] is not None and row["noise_similarity"] > COLLAPSED:
-        found.append(
+        found["collapsed"] = (
             f"images of different classes have a mean similarity of {row['noise_similarity']:.2f}: the embeddings "
             "collapse; try a lower learning rate (--learning-rate) or gradient clipping (--clip-norm)"
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -12,7 +13,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from sincere.errors import SincereError
+from sincere.errors import DataError, SincereError
 from sincere.training.checkpoints import Checkpoints, random_states, restore_random_states
 from sincere.training.diagnostics import mean_similarities, warnings
 from sincere.training.interruption import InterruptedRunError, StopRequest
@@ -48,16 +49,15 @@ class Calls:
     Attributes:
         batches: Batches from one step to another, counted over all epochs.
         loss: Embeddings (n, views, d) and labels to a loss.
-        levels: Labels and number of views to (chance, floor).
-        inspect: Embeddings and labels to further figures of an epoch, from its last batch.
-        validate: The model to live 1-NN accuracies by name; empty if there is nothing to check on.
+        inspect: Embeddings and labels of an epoch's last batch to figures of it: the loss's "chance" and "floor", and
+            what else there is to say.
+        validate: Live 1-NN accuracies of the model by name.
     """
 
-    batches: Callable[[int, int], Iterator[Views]]
+    batches: Callable[[int, int], Generator[Views, None, None]]
     loss: Callable[[Tensor, Tensor], Tensor]
-    levels: Callable[[Tensor, int], tuple[float, float]]
     inspect: Callable[[Tensor, Tensor], dict[str, float]]
-    validate: Callable[[nn.Module], dict[str, float]]
+    validate: Callable[[], dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,6 @@ class Progressed:
     step: int = 0
     seconds: float = 0.0
     loss_sum: float = 0.0
-    chance_sum: float = 0.0
-    floor_sum: float = 0.0
     wait_seconds: float = 0.0
     epoch_seconds: float = 0.0
     images: int = 0
@@ -119,7 +117,7 @@ class Progressed:
 
     def begin_epoch(self) -> None:
         """Empty the epoch's sums."""
-        self.loss_sum = self.chance_sum = self.floor_sum = self.wait_seconds = self.epoch_seconds = 0.0
+        self.loss_sum = self.wait_seconds = self.epoch_seconds = 0.0
         self.images = 0
 
 
@@ -162,9 +160,9 @@ class Fit:
         self._unsettled: list[Tensor] = []
         self.reporter.start(done.step, plan.n_steps)
         try:
-            with StopRequest() as stop:
+            with StopRequest() as stop, closing(self.calls.batches(done.step, plan.n_steps)) as batches:
                 while done.step < plan.n_steps and not done.stopped_early:
-                    self._epoch(stop)
+                    self._epoch(batches, stop)
         finally:
             self.reporter.stop()
         return done
@@ -173,24 +171,31 @@ class Fit:
         """Go back to the last checkpoint that can be read, or to the start; return notes for the user."""
         content, notes = self.checkpoints.last()
         if content is not None:
+            self._check_identity(content["identity"])
             self.model.load_state_dict(content["model"])
-            peaks = [group["peak"] for group in self.optimizer.param_groups]
             self.optimizer.load_state_dict(content["optimizer"])
-            for group, peak in zip(self.optimizer.param_groups, peaks, strict=True):
-                group["peak"] = peak
+            self.fabric.strategy.precision.load_state_dict(content["precision"])
             self.done = Progressed(**content["progress"])
             restore_random_states(content["random"])
         self.log.keep(self.done.step // self.plan.steps_per_epoch)
         return notes
 
-    def _epoch(self, stop: StopRequest) -> None:
+    def _check_identity(self, stored: Mapping[str, Any]) -> None:
+        for name, value in self.identity.items():
+            if stored.get(name) != value:
+                was = stored.get(name)
+                raise DataError(
+                    f"{self.checkpoints.folder}: its checkpoint has {name} = {was!r}, not {value!r}; set it back, or "
+                    "begin again with --overwrite"
+                )
+
+    def _epoch(self, batches: Iterator[Views], stop: StopRequest) -> None:
         plan, done = self.plan, self.done
         epoch = done.step // plan.steps_per_epoch + 1
         if done.step % plan.steps_per_epoch == 0:
             done.begin_epoch()
         self.model.train()
         end = epoch * plan.steps_per_epoch
-        batches = self.calls.batches(done.step, end)
         began = time.monotonic()
         while done.step < end:
             asked = time.monotonic()
@@ -230,9 +235,7 @@ class Fit:
             self.fabric.clip_gradients(self.model, self.optimizer, max_norm=plan.clip_norm, error_if_nonfinite=False)
         self.optimizer.step()
         self._unsettled.append(loss.detach())
-        chance, floor = self.calls.levels(batch.labels, n_views)
         done.step, done.images = done.step + 1, done.images + n
-        done.chance_sum, done.floor_sum = done.chance_sum + chance, done.floor_sum + floor
         if len(self._unsettled) >= SETTLE_STEPS:
             self._settle()
         self.reporter.step(done.step)
@@ -253,10 +256,11 @@ class Fit:
     def _failure(self, what: str) -> TrainingError:
         kept = self.checkpoints.paths()
         where = f"the last checkpoint is {kept[-1].name}" if kept else "there was no checkpoint yet"
-        remedy = "Try a lower --learning-rate, --clip-norm 1, or --precision 32-true"
+        remedy = "Begin again with --overwrite and a lower --learning-rate, --clip-norm 1, or --precision 32-true"
         return TrainingError(f"train: {what}; {where}. {remedy}")
 
     def _inspect(self, embeddings: Tensor, labels: Tensor) -> dict[str, float | None]:
+        """Return the figures of an epoch's last batch."""
         partner, noise = mean_similarities(embeddings, labels)
         return {"partner_similarity": partner, "noise_similarity": noise, **self.calls.inspect(embeddings, labels)}
 
@@ -268,8 +272,6 @@ class Fit:
             "n_epochs": plan.n_epochs,
             "step": done.step,
             "loss": done.loss_sum / steps,
-            "chance": done.chance_sum / steps,
-            "floor": done.floor_sum / steps,
             "learning_rate": self.optimizer.param_groups[0]["lr"],
             "images_per_second": done.images / done.epoch_seconds,
             "data_wait_share": done.wait_seconds / done.epoch_seconds,
@@ -279,13 +281,13 @@ class Fit:
         if epoch % plan.validate_every == 0 or epoch == plan.n_epochs:
             began = time.monotonic()
             self.model.eval()
-            row |= self.calls.validate(self.model)
+            row |= self.calls.validate()
             done.seconds += time.monotonic() - began
             self._judge(row)
         self.log.append(row)
         self.reporter.epoch(row)
-        for text in warnings(row, warmup_epochs=plan.n_warmup / steps):
-            if (kind := text.split()[1]) not in self._warned:
+        for kind, text in warnings(row, warmup_epochs=plan.n_warmup / steps).items():
+            if kind not in self._warned:
                 self._warned.add(kind)
                 self.reporter.say(f"warning: {text}")
         last = epoch == plan.n_epochs or done.stopped_early
@@ -295,7 +297,7 @@ class Fit:
     def _judge(self, row: Mapping[str, Any]) -> None:
         """Keep the best checkpoint, and stop when it has not been beaten for long enough."""
         done, plan = self.done, self.plan
-        if plan.score is None or plan.score not in row:
+        if plan.score is None:
             return
         if row[plan.score] > done.best:
             done.best, done.best_epoch, done.checks_since_best = row[plan.score], row["epoch"], 0
@@ -316,6 +318,7 @@ class Fit:
             "progress": asdict(self.done),
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "precision": self.fabric.strategy.precision.state_dict(),
             "random": random_states(),
         }
 

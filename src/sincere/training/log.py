@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sincere.records.files import write_whole
+
 METRICS = "metrics.jsonl"
 
 
@@ -32,9 +34,7 @@ class MetricsLog:
     def keep(self, n_epochs: int) -> list[dict[str, Any]]:
         """Drop what was written after `n_epochs` epochs, when a run goes on from there; return what stays."""
         kept = [row for row in self.rows() if row["epoch"] <= n_epochs]
-        aside = self.path.with_name(f".{self.path.name}.unfinished")
-        aside.write_text("".join(json.dumps(row) + "\n" for row in kept))
-        aside.replace(self.path)
+        write_whole(self.path, "".join(json.dumps(row) + "\n" for row in kept))
         return kept
 
     def append(self, row: dict[str, Any]) -> None:

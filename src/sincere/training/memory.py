@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sincere.errors import InputValueError
 
-TRIAL_VIEWS = 4
+TRIAL_VIEWS = (2, 4)  # from two sizes: what grows with the batch, and what does not
 MARGIN = 1.2  # what a step holds beyond saved activations: gradients on their way, the batch, allocator rounding
 
 
@@ -22,10 +22,20 @@ def free_bytes(device: torch.device) -> int:
 
 
 def step_bytes(model: nn.Module, images: Tensor, n_views: int) -> int:
-    """Return about how many bytes a step with `n_views` views needs, from a step with the few in `images`.
+    """Return about how many bytes a step with `n_views` views needs, from steps with a few of `images`.
 
-    Activations that autograd saves grow with the batch; weights are held with their gradient and momentum.
+    What autograd saves grows with the batch, but for weights cast to another type; weights are held with their gradient
+    and momentum.
     """
+    few, more = TRIAL_VIEWS
+    saved_few, saved_more = (_saved_bytes(model, images[:n].clone()) for n in TRIAL_VIEWS)
+    per_view = (saved_more - saved_few) / (more - few)
+    fixed = saved_few - few * per_view + 3 * sum(p.numel() * p.element_size() for p in model.parameters())
+    return int(fixed + MARGIN * per_view * n_views)
+
+
+def _saved_bytes(model: nn.Module, images: Tensor) -> int:
+    """Return the bytes that autograd saves in one forward pass, besides the weights."""
     trial = copy.deepcopy(model).train()
     weights = {p.untyped_storage().data_ptr() for p in trial.parameters()}
     saved: dict[int, int] = {}
@@ -39,9 +49,7 @@ def step_bytes(model: nn.Module, images: Tensor, n_views: int) -> int:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         output = trial(images)  # held, so that no storage is freed and counted for another
     del output
-    per_view = sum(saved.values()) / len(images)
-    fixed = 3 * sum(p.numel() * p.element_size() for p in model.parameters())
-    return int(fixed + MARGIN * per_view * n_views)
+    return sum(saved.values())
 
 
 def check_memory(needed: int, free: int, *, batch_size: int, n_views: int, encoder: str) -> None:
@@ -53,6 +61,6 @@ def check_memory(needed: int, free: int, *, batch_size: int, n_views: int, encod
     if needed <= free:
         return
     fitting = int(batch_size * 0.9 * free / needed)
-    gigabytes = f"about {needed / 1e9:.0f} GB of memory for a step; {free / 1e9:.1f} GB are free"
+    gigabytes = f"about {needed / 1e9:.3g} GB of memory for a step; {free / 1e9:.3g} GB are free"
     remedy = f"try --batch-size {fitting // 8 * 8 or fitting}" if fitting >= 2 else "try a smaller encoder"
     raise InputValueError(f"train: {encoder} with {batch_size} images x {n_views} views needs {gigabytes}; {remedy}")

@@ -32,8 +32,10 @@ class OptimizerSettings:
 def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
     """Return an optimiser; each group keeps its peak learning rate under "peak"."""
     checks.choice("train", "optimizer", settings.name, OPTIMIZERS)
-    matrices = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
-    vectors = [p for p in model.parameters() if p.requires_grad and p.ndim <= 1]
+    learned = [p for p in model.parameters() if p.requires_grad]
+    # Tokens and position embeddings, (1, n, d), are no maps of anything.
+    matrices = [p for p in learned if p.ndim > 1 and len(p) > 1]
+    vectors = [p for p in learned if p.ndim <= 1 or len(p) == 1]
     rate, decay = settings.learning_rate, settings.weight_decay
     groups: list[dict[str, Any]] = [
         {"params": matrices, "weight_decay": decay},

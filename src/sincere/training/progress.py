@@ -6,10 +6,12 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
-LINE_SECONDS = 10.0  # between plain lines
+LINE_SECONDS, STEP_SECONDS = 10.0, 60.0  # between plain lines: of epochs, and of steps in a long one
 
 
 class Reporter(Protocol):
@@ -39,48 +41,54 @@ def epoch_line(row: Mapping[str, Any]) -> str:
         f"lr {row['learning_rate']:.3g}",
         f"{row['images_per_second']:,.0f} images/s",
         f"{row['data_wait_share']:.0%} waiting for data",
+        f"{_duration(row['seconds'] / row['epoch'] * (row['n_epochs'] - row['epoch']))} left",
     ]
     parts += [f"1-NN {row[key]:.3f} ({key.removeprefix('knn1_')})" for key in row if key.startswith("knn1_")]
     return " · ".join(parts)
 
 
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
 class TerminalReporter:
-    """A bar that is redrawn: epoch, loss against its levels, speed, time left."""
+    """A bar with the time left, and the figures of the last epoch below it, both redrawn in place."""
 
     def __init__(self, console: Console) -> None:
-        self.bar = Progress(
-            BarColumn(bar_width=24),
-            TextColumn("{task.percentage:>3.0f}%"),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}"),
-            console=console,
-        )
+        self.console = console
+        columns = (BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f}%"), TextColumn("left"))
+        self.bar = Progress(*columns, TimeRemainingColumn(), TextColumn("{task.description}"), console=console)
+        self.figures = Text("")
+        self.live = Live(Group(self.bar, self.figures), console=console, refresh_per_second=4, transient=True)
         self.task: TaskID | None = None
+        self.n_steps = 0
 
     def start(self, step: int, n_steps: int) -> None:
         """Draw the bar."""
+        self.n_steps = n_steps
         self.task = self.bar.add_task("", total=n_steps, completed=step)
-        self.bar.start()
+        self.live.start()
 
     def step(self, step: int) -> None:
         """Move the bar."""
         if self.task is not None:
-            self.bar.update(self.task, completed=step)
+            self.bar.update(self.task, completed=step, description=f"step {step:,} of {self.n_steps:,}")
 
     def epoch(self, row: Mapping[str, Any]) -> None:
-        """Show the epoch beside the bar; 1-NN checks stay above it."""
-        if self.task is not None:
-            self.bar.update(self.task, description=epoch_line(row))
+        """Show the epoch below the bar; 1-NN checks stay above it."""
+        self.figures.plain = epoch_line(row)
         if any(key.startswith("knn1_") for key in row):
-            self.bar.console.print(epoch_line(row), highlight=False)
+            self.say(epoch_line(row))
 
     def say(self, text: str) -> None:
         """Print above the bar."""
-        self.bar.console.print(text, highlight=False, markup=False)
+        self.console.print(text, highlight=False, markup=False)
 
     def stop(self) -> None:
         """Take the bar away."""
-        self.bar.stop()
+        self.live.stop()
 
 
 class LineReporter:
@@ -88,13 +96,17 @@ class LineReporter:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.last = 0.0
+        self.last, self.n_steps = 0.0, 0
 
     def start(self, step: int, n_steps: int) -> None:
-        """Nothing to show yet."""
+        """Remember how far it is."""
+        self.n_steps, self.last = n_steps, time.monotonic()
 
     def step(self, step: int) -> None:
-        """Steps are too many for lines."""
+        """Print a line if nothing was printed for a minute."""
+        if time.monotonic() - self.last > STEP_SECONDS:
+            self.say(f"step {step:,} of {self.n_steps:,}")
+            self.last = time.monotonic()
 
     def epoch(self, row: Mapping[str, Any]) -> None:
         """Print a line if one is due."""
@@ -113,6 +125,9 @@ class LineReporter:
 
 class QuietReporter(LineReporter):
     """Warnings only."""
+
+    def step(self, step: int) -> None:
+        """Print nothing."""
 
     def epoch(self, row: Mapping[str, Any]) -> None:
         """Print nothing."""

@@ -10,7 +10,7 @@ FLOOR = 0.001  # of the peak, at the first and the last step
 def warmup_steps(n_steps: int, steps_per_epoch: int, epochs: float | None = None) -> int:
     """Return the steps of warm-up: those of `epochs`, or of 10 epochs but at most a tenth of all steps."""
     if epochs is not None:
-        return min(round(epochs * steps_per_epoch), n_steps)
+        return max(0, min(round(epochs * steps_per_epoch), n_steps - 2))  # the last step ends at the floor
     return min(10 * steps_per_epoch, n_steps // 10)
 
 

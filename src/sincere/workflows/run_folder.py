@@ -5,17 +5,25 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from sincere.errors import DataError, InputValueError
+from sincere.models.embedding import SPEC, WEIGHTS
 from sincere.records.config import CONFIG, TrainRequest, TrainSettings, differing, read_settings, write_config
-from sincere.records.manifest import make_manifest, write_manifest
+from sincere.records.files import write_whole
+from sincere.records.manifest import MANIFEST, make_manifest, write_manifest
+from sincere.training.board import BOARD
 from sincere.training.checkpoints import Checkpoints
 from sincere.training.log import METRICS, MetricsLog
 
-SUMMARY, CHECKPOINTS = "summary.json", "checkpoints"
+SUMMARY, CHECKPOINTS, LOCK = "summary.json", "checkpoints", ".lock"
+NAMES = {CONFIG, MANIFEST, METRICS, CHECKPOINTS, BOARD, SPEC, WEIGHTS, SUMMARY, LOCK}  # all that a run writes
 
 
 @dataclass(frozen=True)
@@ -47,16 +55,18 @@ class RunFolder:
         """
         if request.resume and request.overwrite:
             raise InputValueError("train: resume and overwrite exclude each other")
-        is_run = (self.path / CONFIG).exists()
-        if request.resume and not is_run:
+        if request.resume and not (self.path / CONFIG).exists():
             raise DataError(f"{self.path}: holds no run to resume; leave out --resume to begin one")
         if request.resume or not self.path.exists():
             return
         if not self.path.is_dir():
             raise DataError(f"{self.path}: is a file; choose a folder with --out")
-        if not is_run and any(self.path.iterdir()):
-            raise DataError(f"{self.path}: holds files that are not a run; choose another folder with --out")
-        if is_run and not request.overwrite:
+        names = {path.name for path in self.path.iterdir()} - {LOCK}
+        foreign = sorted(name for name in names - NAMES if not name.endswith(".unfinished"))
+        if foreign:
+            remedy = "choose another folder with --out"
+            raise DataError(f"{self.path}: holds files that are not a run's, such as {foreign[0]}; {remedy}")
+        if names and not request.overwrite:
             remedy = "pass --resume to go on with it or --overwrite to replace it"
             raise DataError(f"{self.path}: holds a run already; {remedy}")
 
@@ -74,12 +84,38 @@ class RunFolder:
             remedy = "resume takes the run's settings"
             raise DataError(f"{self.path}: its run has {names[0]} = {was!r}, not {asked!r}{more}; {remedy}")
 
-    def begin(self, settings: TrainSettings, device: str) -> None:
-        """Write what the run is, in place of any earlier run."""
-        if (self.path / CONFIG).exists():
-            shutil.rmtree(self.path)
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes out while this one trains here; a kill lets go of the folder, too.
+
+        Raises:
+            DataError: Another process is in it.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
-        write_manifest(make_manifest(seed=settings.seed, command=sys.argv, device=device), self.path)
+        if sys.platform == "win32":
+            yield
+            return
+        import fcntl
+
+        with (self.path / LOCK).open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise DataError(f"{self.path}: another process is training in it") from error
+            yield
+
+    def begin(self, request: TrainRequest, settings: TrainSettings, device: str) -> None:
+        """Write what the run is, in place of an earlier run if the request says so.
+
+        Raises:
+            DataError: Another run came in between.
+        """
+        self.check_free(request)
+        for name in sorted(NAMES - {LOCK}):
+            path = self.path / name
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+        manifest = make_manifest(seed=settings.seed, device=device, threads=torch.get_num_threads())
+        write_manifest(manifest, self.path)
         write_config(settings, self.path)
 
     def summary(self) -> dict[str, Any] | None:
@@ -89,6 +125,4 @@ class RunFolder:
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Mark the run as finished."""
-        aside = self.path / f".{SUMMARY}.unfinished"
-        aside.write_text(json.dumps(summary, indent=1) + "\n")
-        aside.replace(self.path / SUMMARY)
+        write_whole(self.path / SUMMARY, json.dumps(summary, indent=1) + "\n")

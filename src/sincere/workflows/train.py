@@ -14,13 +14,16 @@ from sincere.data.catalog import load_dataset
 from sincere.data.dataset import Dataset
 from sincere.data.loader import plain_batches
 from sincere.data.settings import LoadSettings
+from sincere.errors import DataError
 from sincere.evaluation.embed import embed
 from sincere.evaluation.neighbours import accuracy_1nn
 from sincere.models.embedding import EmbeddingModel, load_model, save_model
 from sincere.records.config import TrainRequest, TrainSettings
+from sincere.training.board import BoardReporter, check_board
 from sincere.training.checkpoints import BEST, read
 from sincere.training.fit import Fit
-from sincere.training.progress import DecodingProgress, Reporter, make_reporter
+from sincere.training.log import METRICS
+from sincere.training.progress import DecodingProgress, make_reporter
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.run_folder import RunFolder
 from sincere.workflows.training_setup import check_names, prepare, resolve
@@ -48,7 +51,7 @@ class TrainResult:
 
     def model(self) -> EmbeddingModel:
         """Load the trained model."""
-        return load_model(self.folder)
+        return load(self.folder)
 
 
 def train(**settings: Any) -> TrainResult:
@@ -64,17 +67,29 @@ def train(**settings: Any) -> TrainResult:
         >>> result.epochs
         1
     """
-    if settings.get("resume") and settings.get("out"):
-        settings = {**RunFolder(Path(settings["out"])).stored_settings(), **settings}
+    request = TrainRequest.make(**settings)
+    if request.resume:
+        settings = {**RunFolder(request.folder()).stored_settings(), **settings}
     return run_training(TrainRequest.make(**settings))
+
+
+def load(run: str | Path) -> EmbeddingModel:
+    """Return the model of a run, ready to embed images.
+
+    Raises:
+        DataError: There is none in that folder, or it is damaged.
+    """
+    return load_model(Path(run))
 
 
 def run_training(request: TrainRequest, console: Console | None = None) -> TrainResult:
     """Train, save the model, and check it once on the test part."""
     console = console or Console()
-    reporter: Reporter = make_reporter(console, quiet=request.quiet)
+    reporter = make_reporter(console, quiet=request.quiet)
     say = _silent if request.quiet else reporter.say
     check_names(request)
+    if request.tensorboard:
+        check_board()
     folder = RunFolder(request.folder())
     folder.check_free(request)
     say(f"run: {folder.path}")
@@ -90,19 +105,20 @@ def run_training(request: TrainRequest, console: Console | None = None) -> Train
             say(f"{folder.path}: is finished already")
             return TrainResult(folder.path, settings, **summary)
     seconds = request.checkpoint_minutes * 60
-    fit = prepare(folder, settings, data, device, reporter, say=say, checkpoint_seconds=seconds)
-    if request.resume:
-        for note in fit.resume():
-            reporter.say(f"note: {note}")
-        say(f"going on after step {fit.done.step:,} of {fit.plan.n_steps:,}")
-    else:
-        folder.begin(settings, str(device))
-    if request.tensorboard:
-        from sincere.training.board import BoardReporter
-
-        fit.reporter = BoardReporter(reporter, folder.path)
-    fit.run()
-    return _finish(folder, settings, data, fit, device, say)
+    with torch.random.fork_rng():
+        options = {"say": say, "checkpoint_seconds": seconds, "fresh": not request.resume}
+        fit = prepare(folder, settings, data, device, reporter, **options)
+        with folder.locked():
+            if request.resume:
+                for note in fit.resume():
+                    reporter.say(f"note: {note}")
+                say(f"going on after step {fit.done.step:,} of {fit.plan.n_steps:,}")
+            else:
+                folder.begin(request, settings, str(device))
+            if request.tensorboard:
+                fit.reporter = BoardReporter(reporter, folder.path, first_step=fit.done.step)
+            fit.run()
+            return _finish(folder, settings, data, fit, device, say)
 
 
 def _silent(text: str) -> None:
@@ -112,7 +128,7 @@ def _silent(text: str) -> None:
 def _load(request: TrainRequest, device: torch.device, console: Console) -> Dataset:
     options: dict[str, Any] = {"size": request.size, "skip_bad_images": request.skip_bad_images, "device": device}
     if request.data_dir is not None:
-        options["root"] = request.data_dir
+        options["root"] = Path(request.data_dir)
     if not request.quiet:
         options["progress"] = DecodingProgress(console)
     return load_dataset(request.data, LoadSettings(**options), classes=request.classes)
@@ -128,17 +144,31 @@ def _finish(
 ) -> TrainResult:
     """Save the model (the best checkpoint's, where there was validation) and its 1-NN accuracy on the test part."""
     done = fit.done
-    if fit.plan.score is not None and done.best_epoch:
-        fit.model.load_state_dict(read(fit.checkpoints.folder / BEST)["model"])
-        say(f"the best checkpoint is that of epoch {done.best_epoch}: 1-NN {done.best:.3f} (validation)")
+    if fit.plan.score is not None:
+        say(_take_best(fit))
     model = cast(EmbeddingModel, fit.model.module)
     model.eval()
     save_model(model, folder.path)
     train_part, test_part = (embed(model.embed, plain_batches(part, device=device)) for part in (data.train, data.test))
     knn1 = accuracy_1nn(test_part.embeddings, test_part.labels, train_part.embeddings, train_part.labels)
     rows = folder.log.rows()
+    if not rows:
+        raise DataError(f"{folder.path}: {METRICS} is missing or empty; begin again with --overwrite")
     losses = {"first": rows[0]["loss"], "last": rows[-1]["loss"]}
     folder.write_summary({"epochs": len(rows), "seconds": done.seconds, "train_loss": losses, "knn1_test": knn1})
     say(f"loss {losses['first']:.3f} -> {losses['last']:.3f} in {done.seconds:.0f} s of training")
     say(f"1-NN on the test part: {knn1:.4f}. The model is in {folder.path}")
     return TrainResult(folder.path, settings, len(rows), done.seconds, losses, knn1)
+
+
+def _take_best(fit: Fit) -> str:
+    """Set the weights of the best checkpoint, if there is a whole one of this run; return a line about it."""
+    done = fit.done
+    try:
+        content = read(fit.checkpoints.folder / BEST)
+    except DataError as error:
+        return f"warning: {error}; taking the last weights instead of the best"
+    if content["progress"]["best_epoch"] != done.best_epoch:
+        return f"warning: {BEST} is not of epoch {done.best_epoch}; taking the last weights instead of the best"
+    fit.model.load_state_dict(content["model"])
+    return f"the best checkpoint is that of epoch {done.best_epoch}: 1-NN {done.best:.3f} (validation)"

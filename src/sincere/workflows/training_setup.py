@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor, nn
+from torch import Tensor
 
 from sincere import checks, registry
+from sincere.data.catalog import DATASETS
 from sincere.data.dataset import Dataset, ImageSet
 from sincere.data.loader import ViewLoader, plain_batches
 from sincere.data.samplers import SAMPLERS, make_sampler
@@ -67,7 +70,8 @@ def check_names(settings: TrainSettings) -> None:
 
 def resolve(settings: TrainSettings, data: Dataset, device: torch.device) -> TrainSettings:
     """Return the settings with every choice made."""
-    batch_size = min(BATCH_SIZES.get(data.name, DEFAULT_BATCH_SIZE), max(2, len(data.train) // 8 * 2))
+    n_learned = int(len(data.train) * (1 - settings.validation))
+    batch_size = min(BATCH_SIZES.get(data.name, DEFAULT_BATCH_SIZE), max(2, n_learned // 8 * 2))
     optimizer = settings.optimizer or DEFAULT_OPTIMIZER.get(settings.encoder, "sgd")
     decay = DEFAULT_WEIGHT_DECAY[optimizer] if settings.weight_decay is None else settings.weight_decay
     changes: dict[str, Any] = {
@@ -78,8 +82,12 @@ def resolve(settings: TrainSettings, data: Dataset, device: torch.device) -> Tra
         "optimizer": optimizer,
         "learning_rate": settings.learning_rate or DEFAULT_LEARNING_RATE[optimizer],
         "weight_decay": decay,
-        "channels_last": True if settings.channels_last is None else settings.channels_last,
+        "device": device.type,
+        "data": settings.data if settings.data in DATASETS else str(Path(settings.data).resolve()),
     }
+    if settings.precision == "16-mixed" and device.type != "cuda":
+        requirement = f"precision must not be 16-mixed on {device.type}, which has no such arithmetic"
+        raise InputValueError(checks.wording("train", requirement, settings.precision))
     if settings.precision == "auto":
         changes["precision"] = "bf16-mixed" if bfloat16_gains(device) else "32-true"
     return settings.model_copy(update=changes)
@@ -94,8 +102,11 @@ def prepare(
     *,
     say: Callable[[str], None],
     checkpoint_seconds: float,
+    fresh: bool,
 ) -> Fit:
     """Build the loop of resolved settings and check that its parts fit together; nothing is written.
+
+    A run that is not fresh takes its weights from a checkpoint, so pretrained ones are not fetched for it.
 
     Raises:
         InputValueError: The batch is larger than the data, or a step larger than the memory.
@@ -105,9 +116,10 @@ def prepare(
         learn, held_out = data.validation_split(settings.validation, seed=settings.seed)
     loader = _loader(settings, data, learn, device)
     sampler = loader.sampler
-    line = sampler.describe(settings.n_views)
-    (reporter.say if "warning" in line else say)(line)
-    model = _model(settings, data)
+    if settings.loss != "infonce":  # whose partners are views of the same image, always
+        line = sampler.describe(settings.n_views)
+        (reporter.say if "warning" in line else say)(line)
+    model = _model(settings, data, pretrained=settings.pretrained and fresh)
     say(f"{model.describe()}; {settings.precision} arithmetic on {device.type}")
     fabric = Fabric(accelerator=device.type, devices=1, precision=cast(Any, settings.precision))
     torch.manual_seed(settings.seed)
@@ -140,8 +152,16 @@ def prepare(
         checkpoints=folder.checkpoints,
         log=folder.log,
         reporter=reporter,
-        identity=settings.model_dump(mode="json"),
+        identity=_identity(settings, learn, data),
     )
+
+
+def _identity(settings: TrainSettings, learn: ImageSet, data: Dataset) -> dict[str, Any]:
+    """Return what a checkpoint must have been made with to be gone on from: settings and data, not where things are."""
+    digest = hashlib.sha256(repr((data.mean, data.std, data.class_names)).encode())
+    digest.update(learn.labels.tobytes() + learn.ids.tobytes())
+    names = {"data", "data_dir", "device"}
+    return {**settings.model_dump(mode="json", exclude=names), "data (contents)": digest.hexdigest()[:16]}
 
 
 def _loader(settings: TrainSettings, data: Dataset, learn: ImageSet, device: torch.device) -> ViewLoader:
@@ -157,7 +177,7 @@ def _loader(settings: TrainSettings, data: Dataset, learn: ImageSet, device: tor
     )
 
 
-def _model(settings: TrainSettings, data: Dataset) -> EmbeddingModel:
+def _model(settings: TrainSettings, data: Dataset, *, pretrained: bool) -> EmbeddingModel:
     spec = ModelSpec(
         encoder=settings.encoder,
         head=settings.head,
@@ -168,12 +188,12 @@ def _model(settings: TrainSettings, data: Dataset) -> EmbeddingModel:
         std=data.std,
         class_names=data.class_names,
     )
-    return build_model(spec, seed=settings.seed, pretrained=settings.pretrained)
+    return build_model(spec, seed=settings.seed, pretrained=pretrained)
 
 
 def _check_memory(settings: TrainSettings, model: EmbeddingModel, learn: ImageSet, device: torch.device) -> None:
     batch_size = cast(int, settings.batch_size)
-    trial = learn.images.gather(learn.positions[:TRIAL_VIEWS]).to(device)
+    trial = learn.images.gather(learn.positions[: max(TRIAL_VIEWS)]).to(device)
     needed = step_bytes(model, trial, batch_size * settings.n_views)
     options = {"batch_size": batch_size, "n_views": settings.n_views}
     check_memory(needed, free_bytes(device), encoder=settings.encoder, **options)
@@ -198,23 +218,21 @@ def _calls(settings: TrainSettings, loader: ViewLoader, model: EmbeddingModel, h
         value: Tensor = criterion(embeddings) if settings.loss == "infonce" else criterion(embeddings, labels)
         return value
 
-    def levels(labels: Tensor, n_views: int) -> tuple[float, float]:
-        at = loss_levels(settings.loss, labels, n_views=n_views, epsilon=settings.epsilon)
-        return at.chance, at.floor
-
     def inspect(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
-        if settings.loss not in FORMULAS:
-            return {}
-        name = cast(LossName, settings.loss)
         n_views = embeddings.shape[1]
+        levels = loss_levels(settings.loss, labels, n_views=n_views, epsilon=settings.epsilon)
+        figures = {"chance": levels.chance, "floor": levels.floor}
+        if settings.loss not in FORMULAS:
+            return figures
+        name = cast(LossName, settings.loss)
         rows, repeated = embeddings.flatten(0, 1), labels.repeat_interleave(n_views)
         meter = repulsion_meter(rows, repeated, loss=name, temperature=settings.temperature)
-        return {"repulsion_share": meter.overall.share, "repulsion_strength": meter.overall.strength}
+        return {**figures, "repulsion_share": meter.overall.share, "repulsion_strength": meter.overall.strength}
 
     chosen = np.random.default_rng(settings.seed).permutation(len(loader.images))[:LIVE_REFERENCES]
-    references = loader.images.subset(np.sort(chosen))
+    references = loader.images.subset(chosen)  # in random order: the first few are a fair sample, too
 
-    def validate(network: nn.Module) -> dict[str, float]:
+    def validate() -> dict[str, float]:
         known = embed(model.embed, plain_batches(references, device=loader.device))
         if held_out is not None:
             asked = embed(model.embed, plain_batches(held_out, device=loader.device))
@@ -223,4 +241,4 @@ def _calls(settings: TrainSettings, loader: ViewLoader, model: EmbeddingModel, h
         queries = known.embeddings[own], known.labels[own]
         return {"knn1_train": accuracy_1nn(*queries, known.embeddings, known.labels, leave_out=own)}
 
-    return Calls(loader.batches, loss, levels, inspect, validate)
+    return Calls(loader.batches, loss, inspect, validate)
