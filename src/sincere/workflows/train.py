@@ -106,8 +106,7 @@ def run_training(request: TrainRequest, console: Console | None = None) -> Train
             return TrainResult(folder.path, settings, **summary)
     seconds = request.checkpoint_minutes * 60
     with torch.random.fork_rng():
-        options = {"say": say, "checkpoint_seconds": seconds, "fresh": not request.resume}
-        fit = prepare(folder, settings, data, device, reporter, **options)
+        fit = prepare(folder, settings, data, device, reporter, say=say, checkpoint_seconds=seconds)
         with folder.locked():
             if request.resume:
                 for note in fit.resume():

@@ -102,11 +102,8 @@ def prepare(
     *,
     say: Callable[[str], None],
     checkpoint_seconds: float,
-    fresh: bool,
 ) -> Fit:
     """Build the loop of resolved settings and check that its parts fit together; nothing is written.
-
-    A run that is not fresh takes its weights from a checkpoint, so pretrained ones are not fetched for it.
 
     Raises:
         InputValueError: The batch is larger than the data, or a step larger than the memory.
@@ -119,7 +116,7 @@ def prepare(
     if settings.loss != "infonce":  # whose partners are views of the same image, always
         line = sampler.describe(settings.n_views)
         (reporter.say if "warning" in line else say)(line)
-    model = _model(settings, data, pretrained=settings.pretrained and fresh)
+    model = _model(settings, data)
     say(f"{model.describe()}; {settings.precision} arithmetic on {device.type}")
     fabric = Fabric(accelerator=device.type, devices=1, precision=cast(Any, settings.precision))
     torch.manual_seed(settings.seed)
@@ -177,7 +174,7 @@ def _loader(settings: TrainSettings, data: Dataset, learn: ImageSet, device: tor
     )
 
 
-def _model(settings: TrainSettings, data: Dataset, *, pretrained: bool) -> EmbeddingModel:
+def _model(settings: TrainSettings, data: Dataset) -> EmbeddingModel:
     spec = ModelSpec(
         encoder=settings.encoder,
         head=settings.head,
@@ -188,7 +185,7 @@ def _model(settings: TrainSettings, data: Dataset, *, pretrained: bool) -> Embed
         std=data.std,
         class_names=data.class_names,
     )
-    return build_model(spec, seed=settings.seed, pretrained=pretrained)
+    return build_model(spec, seed=settings.seed, pretrained=settings.pretrained)
 
 
 def _check_memory(settings: TrainSettings, model: EmbeddingModel, learn: ImageSet, device: torch.device) -> None:
