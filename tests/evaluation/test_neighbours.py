@@ -1,45 +1,117 @@
-"""Nearest neighbours equal a brute-force search in float64, in any block."""
+"""Neighbours equal a brute-force search in float64 and scikit-learn's, in any block and chunk."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from sklearn.neighbors import KNeighborsClassifier
+from torch import Tensor
 
+from sincere.errors import DataError, InputValueError
 from sincere.evaluation import neighbours
 from sincere.evaluation.embed import embed
-from sincere.evaluation.neighbours import accuracy_1nn, nearest
+from sincere.evaluation.neighbours import accuracy_1nn, find_neighbours
 
 
 class Part:
-    def __init__(self, images: torch.Tensor) -> None:
+    def __init__(self, images: Tensor) -> None:
         self.images, self.labels, self.ids = images, images[:, 0].long(), images[:, 1].long()
 
 
-def unit(n: int, d: int) -> torch.Tensor:
-    return torch.nn.functional.normalize(torch.randn(n, d), dim=1)
+def unit(n: int, d: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.nn.functional.normalize(torch.randn(n, d, generator=generator), dim=1)
 
 
-@pytest.mark.parametrize("rows", [1, 7, 1024])
-def test_nearest_is_exact_in_any_block(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def labels(n: int, n_classes: int, seed: int = 0) -> Tensor:
+    return torch.randint(0, n_classes, (n,), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 64, 1000])
+@pytest.mark.parametrize("rows", [1, 7, 512])
+@pytest.mark.parametrize("n_classes", [1, 2, 9])
+def test_equal_to_brute_force_in_any_block(
+    n_classes: int, rows: int, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(neighbours, "BLOCK_ROWS", rows)
-    torch.manual_seed(0)
-    queries, references = unit(50, 5), unit(80, 5)
-    assert torch.equal(nearest(queries, references), (queries.double() @ references.double().T).argmax(dim=1))
+    monkeypatch.setattr(neighbours, "CHUNK", chunk)
+    z, y, q, w = unit(150, 6), labels(150, n_classes), unit(40, 6, 1), labels(40, n_classes, 1)
+    found = find_neighbours(q, w, z, y, ks=(1, 4, 150))
+    s = q.double() @ z.double().T
+    same = w[:, None] == y
+    assert torch.equal(found.target_position, s.masked_fill(~same, -9).argmax(dim=1))
+    torch.testing.assert_close(found.target_similarity.double(), s.masked_fill(~same, -9).amax(dim=1))
+    if n_classes == 1:
+        assert (found.noise_position == -1).all()
+        assert found.noise_similarity.isneginf().all()
+    else:
+        assert torch.equal(found.noise_position, s.masked_fill(same, -9).argmax(dim=1))
+    order = s.argsort(dim=1, descending=True)
+    for k, predicted in found.predictions.items():
+        for row in range(len(q)):
+            near = order[row, :k]
+            votes = {int(c): float(s[row, near][y[near] == c].sum()) for c in y[near].unique()}
+            assert votes[int(predicted[row])] == pytest.approx(max(votes.values()), abs=1e-6)
+
+
+def test_equal_to_scikit_learn() -> None:
+    """Its votes weigh 1 - distance here, which is the cosine similarity."""
+    z, y, q, w = unit(400, 8), labels(400, 5), unit(200, 8, 1), labels(200, 5, 1)
+    found = find_neighbours(q, w, z, y, ks=(1, 5))
+    for k in (1, 5):
+        theirs = KNeighborsClassifier(k, metric="cosine", weights=lambda distance: 1 - distance)
+        theirs.fit(z.double().numpy(), y.numpy())
+        assert np.array_equal(theirs.predict(q.double().numpy()), found.predictions[k].numpy())
 
 
 def test_leave_one_out_never_finds_itself() -> None:
-    torch.manual_seed(0)
-    z = unit(60, 4)
-    own = torch.arange(60)
-    found = nearest(z, z, leave_out=own)
-    s = z.double() @ z.double().T
-    assert torch.equal(found, s.fill_diagonal_(-2).argmax(dim=1))
-    assert torch.equal(nearest(z, z), own)
+    z, y, own = unit(90, 4), labels(90, 3), torch.arange(90)
+    found = find_neighbours(z, y, z, y, leave_out=own)
+    s = (z.double() @ z.double().T).fill_diagonal_(-9)
+    assert torch.equal(found.predictions[1], y[s.argmax(dim=1)])
+    assert (found.target_position != own).all()
+    kept = find_neighbours(z, y, z, y, leave_out=torch.full((90,), -1))
+    assert torch.equal(kept.target_position, own)
+
+
+def test_labels_may_be_any_numbers_and_a_class_may_lack_references() -> None:
+    z, y = unit(50, 4), labels(50, 3) * 10 - 7
+    q, w = unit(6, 4, 1), torch.tensor([-7, 3, 13, 99, 99, 3])
+    found = find_neighbours(q, w, z, y, ks=(1,))
+    assert set(found.predictions[1].tolist()) <= {-7, 3, 13}
+    assert found.target_position[3:5].tolist() == [-1, -1]
+    assert (found.noise_position >= 0).all()
+
+
+def test_ties_are_settled_the_same_way() -> None:
+    z, y = torch.eye(4)[[0, 0, 0, 1]], torch.tensor([2, 1, 1, 0])
+    found = find_neighbours(torch.eye(4)[:1], torch.tensor([2]), z, y, ks=(1, 2, 3))
+    assert {k: int(p) for k, p in found.predictions.items()} == {1: 1, 2: 1, 3: 1}
+    assert found.noise_position.tolist() == [1]
+
+
+def test_negative_votes_never_lose_to_a_class_without_any() -> None:
+    z, y = -unit(3, 4), torch.tensor([1, 1, 1])
+    q = -z.mean(dim=0, keepdim=True)
+    assert find_neighbours(q / q.norm(), torch.tensor([0]), z, y, ks=(2,)).predictions[2].tolist() == [1]
 
 
 def test_accuracy() -> None:
     z = torch.eye(4)
     assert accuracy_1nn(z, torch.tensor([0, 1, 2, 3]), z, torch.tensor([0, 1, 0, 3])) == 0.75
+
+
+def test_bad_input() -> None:
+    z, y = unit(20, 4), labels(20, 2)
+    with pytest.raises(InputValueError, match="neighbours: k must be 1 to 20, the references there are; got 21"):
+        find_neighbours(z, y, z, y, ks=(21,))
+    with pytest.raises(InputValueError, match="k must be 1 to 19"):
+        find_neighbours(z, y, z, y, ks=(20,), leave_out=torch.arange(20))
+    broken = z.clone()
+    broken[13, 2] = torch.nan
+    with pytest.raises(DataError, match="neighbours: references must be finite; row 13 is not"):
+        find_neighbours(z, y, broken, y)
 
 
 def test_embed_keeps_the_order() -> None:

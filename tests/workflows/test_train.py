@@ -75,7 +75,7 @@ def test_a_run_with_every_loss(loss: str, data: str, tmp_path: Path) -> None:
     result = sincere.train(data=data, loss=loss, out=tmp_path / "run", **QUICK)
     assert isinstance(result, TrainResult)
     names = {"config.toml", "manifest.json", "metrics.jsonl", "checkpoints", "model.json", "model.safetensors"}
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {*names, "summary.json"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {*names, "summary.json", ".lock"}
     rows = RunFolder(tmp_path / "run").log.rows()
     assert [row["epoch"] for row in rows] == [1, 2, 3, 4]
     assert all(row["floor"] <= row["loss"] <= 2 * row["chance"] for row in rows)

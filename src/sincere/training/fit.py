@@ -253,6 +253,10 @@ class Fit:
                 raise self._failure(f"the loss is {loss} at step {step:,}")
             self.done.loss_sum += loss
 
+    def _check_weights(self) -> None:
+        if not all(bool(torch.isfinite(value).all()) for value in self.model.parameters()):
+            raise self._failure(f"the weights are not finite after step {self.done.step:,}")
+
     def _failure(self, what: str) -> TrainingError:
         kept = self.checkpoints.paths()
         where = f"the last checkpoint is {kept[-1].name}" if kept else "there was no checkpoint yet"
@@ -280,6 +284,7 @@ class Fit:
         }
         if epoch % plan.validate_every == 0 or epoch == plan.n_epochs:
             began = time.monotonic()
+            self._check_weights()
             self.model.eval()
             row |= self.calls.validate()
             done.seconds += time.monotonic() - began
@@ -311,8 +316,7 @@ class Fit:
     def _content(self) -> dict[str, Any]:
         """Return all that a checkpoint holds, if it is worth keeping."""
         self._settle()
-        if not all(bool(torch.isfinite(value).all()) for value in self.model.parameters()):
-            raise self._failure(f"the weights are not finite after step {self.done.step:,}")
+        self._check_weights()
         return {
             "identity": dict(self.identity),
             "progress": asdict(self.done),

@@ -58,8 +58,8 @@ class TerminalReporter:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        columns = (BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f}%"), TextColumn("left"))
-        self.bar = Progress(*columns, TimeRemainingColumn(), TextColumn("{task.description}"), console=console)
+        columns = (BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn())
+        self.bar = Progress(*columns, TextColumn("left · {task.description}"), console=console)
         self.figures = Text("")
         self.live = Live(Group(self.bar, self.figures), console=console, refresh_per_second=4, transient=True)
         self.task: TaskID | None = None
