@@ -7,15 +7,13 @@ the query's class, the nearest noise in another. So all of n x m is computed onc
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from sincere import checks
-from sincere.errors import DataError, InputValueError
+from sincere.evaluation.inputs import check_search
 
 CHUNK = 64  # references whose largest similarity is kept
 BLOCK_ROWS = 512  # queries at a time; memory is 4 (m + CHUNK C) bytes for each
@@ -67,7 +65,7 @@ def find_neighbours(
         DataError: An embedding is not finite.
         InputValueError: A k is larger than the number of references.
     """
-    _check(queries, references, ks, leave_out)
+    check_search("neighbours", queries, references, ks, leave_out)
     classes = torch.unique(torch.cat([query_labels, reference_labels]))
     table = _ClassTable(references, reference_labels, classes)
     wanted = torch.searchsorted(classes, query_labels)
@@ -142,18 +140,6 @@ class _ClassTable:
         values, at = candidates.sort(dim=1, descending=True, stable=True)
         values, at = values[:, :k], at[:, :k]
         return values, best.gather(1, at // CHUNK) * CHUNK + at % CHUNK
-
-
-def _check(queries: Tensor, references: Tensor, ks: Sequence[int], leave_out: Tensor | None) -> None:
-    caller = "neighbours"
-    for name, embeddings in (("queries", queries), ("references", references)):
-        if not math.isfinite(float(embeddings.sum())):
-            row = int((~torch.isfinite(embeddings).all(dim=1)).nonzero()[0, 0])
-            raise DataError(f"{caller}: {name} must be finite; row {row} is not")
-    available = len(references) - (leave_out is not None)
-    for k in ks:
-        if not 1 <= k <= available:
-            raise InputValueError(checks.wording(caller, f"k must be 1 to {available}, the references there are", k))
 
 
 def accuracy_1nn(

@@ -1,0 +1,53 @@
+"""Margins: how much nearer the nearest image of the same class is than the nearest of another (PAPER.md section 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sincere.records.histograms import Histogram
+
+LOW, HIGH, N_BINS = -1.0, 1.0, 100
+
+
+@dataclass(frozen=True)
+class Margin:
+    """The margin of some test images and what it is made of.
+
+    Attributes:
+        margin: Median of target minus median of noise, signed; NaN without images.
+        n: How many images.
+        target: Counts of the similarities to the nearest image of the same class.
+        noise: To the nearest of another class.
+    """
+
+    margin: float
+    n: int
+    target: Histogram
+    noise: Histogram
+
+
+def margin(target: ArrayLike, noise: ArrayLike) -> Margin:
+    """Return the margin over all images, from the two similarities of each.
+
+    Example:
+        >>> margin([0.9, 0.8, 0.7], [0.1, 0.2, 0.3]).margin
+        0.6
+    """
+    targets, noises = np.asarray(target, dtype=np.float64), np.asarray(noise, dtype=np.float64)
+    gap = float(np.median(targets) - np.median(noises)) if len(targets) else float("nan")
+    return Margin(round(gap, 12), len(targets), histogram(targets), histogram(noises))
+
+
+def class_margins(target: ArrayLike, noise: ArrayLike, labels: ArrayLike, n_classes: int) -> list[Margin]:
+    """Return the margin over the images of each class."""
+    targets, noises, classes = np.asarray(target), np.asarray(noise), np.asarray(labels)
+    return [margin(targets[classes == c], noises[classes == c]) for c in range(n_classes)]
+
+
+def histogram(values: NDArray[np.float64]) -> Histogram:
+    """Return counts over [-1, 1]; rounding beyond it falls into the outermost bins, so that none is lost."""
+    counts, _ = np.histogram(np.clip(values, LOW, HIGH), bins=N_BINS, range=(LOW, HIGH))
+    return Histogram(LOW, HIGH, tuple(int(count) for count in counts))

@@ -1,0 +1,39 @@
+"""Margins are signed, and no test image is lost from a histogram."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from sincere.evaluation.margins import class_margins, histogram, margin
+
+
+def test_signed_difference_of_medians() -> None:
+    assert margin([0.9, 0.8, 0.1], [0.5, 0.2, 0.3]).margin == pytest.approx(0.5)
+    assert margin([0.1, 0.2, 0.3], [0.9, 0.8, 0.7]).margin == pytest.approx(-0.6), "a negative margin stays negative"
+
+
+def test_counts_sum_to_the_images() -> None:
+    generator = np.random.default_rng(0)
+    target, noise = generator.uniform(-1, 1, 1000), np.full(1000, 1 + 1e-6)
+    result = margin(target, noise)
+    assert sum(result.target.counts) == sum(result.noise.counts) == result.n == 1000
+    assert result.noise.counts[-1] == 1000, "rounding beyond 1 is in the last bin"
+    assert len(result.target.counts) == 100
+
+
+def test_bins_are_where_they_say() -> None:
+    found = histogram(np.array([-1.0, -0.985, 0.005, 0.99]))
+    assert [i for i, count in enumerate(found.counts) if count] == [0, 50, 99]
+    assert found.counts[0] == 2
+
+
+def test_each_class_by_itself() -> None:
+    target, noise, labels = [0.9, 0.5, 0.7], [0.1, 0.6, 0.3], [0, 2, 0]
+    first, second, third = class_margins(target, noise, labels, 3)
+    assert first.margin == pytest.approx(0.6)
+    assert third.margin == pytest.approx(-0.1)
+    assert math.isnan(second.margin)
+    assert (first.n, second.n, third.n) == (2, 0, 1)
