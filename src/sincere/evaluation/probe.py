@@ -1,0 +1,140 @@
+"""Linear probes: a linear classifier on an encoder's output says what the output is worth (PAPER.md section 5).
+
+`fast` computes features once and solves logistic regression; `paper` runs SGD over features of augmented images.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of the fast probe's regularisation
+RATES = (0.1, 0.5, 1.0, 5.0, 10.0)  # of the paper's probe
+EPOCHS, DECAY_AFTER, DECAY = 100, (60, 75, 90), 0.2
+
+Batches = Callable[[int], Iterable[tuple[Tensor, Tensor]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """A linear classifier: scores are features @ weight.T + bias.
+
+    Attributes:
+        weight: (classes, features).
+        bias: (classes,).
+        chosen: The regularisation or the learning rate that was best on the images held out.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    chosen: float
+
+    def predict(self, features: Tensor) -> Tensor:
+        """Return the class with the highest score."""
+        return (features.to(self.weight.dtype) @ self.weight.T + self.bias).argmax(dim=1)
+
+    def correct(self, features: Tensor, labels: Tensor) -> Tensor:
+        """Return 1 for each image that is classified rightly, else 0."""
+        return (self.predict(features) == labels).double()
+
+
+def fast_probe(
+    features: Tensor,
+    labels: Tensor,
+    *,
+    learn: NDArray[np.int64],
+    held_out: NDArray[np.int64],
+    strengths: Sequence[float] = STRENGTHS,
+) -> Probe:
+    """Return logistic regression on standardised features (n, d), solved by L-BFGS.
+
+    The strength of its regularisation is the one with the best accuracy on `held_out` after learning from `learn`; the
+    classifier then learns from all.
+
+    Args:
+        features: The encoder's output, not normalised.
+        labels: Classes (n,), each with an image in `learn`.
+        learn: Positions to learn from while choosing.
+        held_out: Positions to choose on.
+        strengths: L2 penalty per image, to choose from.
+    """
+    x, y = features.double().cpu(), labels.cpu()
+    mean, std = x.mean(dim=0), x.std(dim=0, correction=0).clamp_min(1e-8)
+    scaled = ((x - mean) / std).numpy()
+    scores = []
+    for strength in strengths:
+        weight, bias = _logistic(scaled[learn], y.numpy()[learn], strength)
+        scores.append(float(np.mean((scaled[held_out] @ weight.T + bias).argmax(axis=1) == y.numpy()[held_out])))
+    best = strengths[int(np.argmax(scores))]
+    final_weight, final_bias = (torch.from_numpy(array) for array in _logistic(scaled, y.numpy(), best))
+    final_weight = final_weight / std
+    return Probe(final_weight, final_bias - final_weight @ mean, best)
+
+
+def _logistic(x: NDArray[np.float64], y: NDArray[np.int64], strength: float) -> tuple[NDArray[np.float64], ...]:
+    """Return weight and bias for all classes up to the largest label."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    solver = LogisticRegression(C=1 / (strength * len(x)), max_iter=200)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # close to the optimum is enough to compare
+        solver.fit(x, y)
+    weight, bias = solver.coef_, solver.intercept_
+    if len(solver.classes_) == 2:  # one row for the second class against the first
+        weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
+    return weight, bias
+
+
+def paper_probe(
+    learn: Batches,
+    everything: Batches,
+    score: Callable[[Probe], float],
+    *,
+    n_features: int,
+    n_classes: int,
+    rates: Sequence[float] = RATES,
+    epochs: int = EPOCHS,
+    weight_decay: float = 0.0,
+) -> Probe:
+    """Return the paper's probe: SGD with momentum 0.9, the rate times 0.2 after 60%, 75% and 90% of the epochs.
+
+    The learning rate is the one with the best score after learning from `learn`; the classifier then learns from
+    `everything`.
+
+    Args:
+        learn: Features and labels of augmented images, batch by batch, of an epoch; without those held out.
+        everything: The same with those held out.
+        score: Accuracy of a probe on the images held out.
+        n_features: Length of the encoder's output.
+        n_classes: Number of classes.
+        rates: Learning rates to choose from.
+        epochs: Passes over the images.
+        weight_decay: Pull of the weights towards 0.
+    """
+    shape = n_features, n_classes
+    scores = [score(_descend(learn, shape, rate, epochs, weight_decay)) for rate in rates]
+    return _descend(everything, shape, rates[int(np.argmax(scores))], epochs, weight_decay)
+
+
+def _descend(batches: Batches, shape: tuple[int, int], rate: float, epochs: int, weight_decay: float) -> Probe:
+    layer = nn.Linear(*shape)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=rate, momentum=0.9, weight_decay=weight_decay)
+    milestones = [round(epochs * share / EPOCHS) for share in DECAY_AFTER]
+    for epoch in range(epochs):
+        optimizer.param_groups[0]["lr"] = rate * DECAY ** sum(epoch >= milestone for milestone in milestones)
+        for features, labels in batches(epoch):
+            layer.to(features.device)
+            optimizer.zero_grad(set_to_none=True)
+            cross_entropy(layer(features), labels).backward()
+            optimizer.step()
+    return Probe(layer.weight.detach(), layer.bias.detach(), rate)
