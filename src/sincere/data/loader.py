@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Barrier
 
 import numpy as np
 import torch
@@ -63,14 +64,24 @@ class ViewLoader:
 
     def batches(self, start: int, end: int) -> Generator[Batch, None, None]:
         """Yield batches `start` to `end` - 1, the next ones being made while one is used."""
-        with ThreadPoolExecutor(WORKERS) as makers:
-            upcoming: deque[Future[Batch]] = deque()
+        n_makers = min(WORKERS, end - start)
+        if n_makers <= 0:
+            return
+        ready, n_threads = Barrier(n_makers + 1), torch.get_num_threads()
+
+        def begin() -> None:
+            torch.set_num_threads(1)  # for this thread: more would only wait for each other
+            ready.wait()
+
+        with ThreadPoolExecutor(n_makers, initializer=begin) as makers:
+            upcoming = deque(makers.submit(self.batch, start + i) for i in range(n_makers))
+            ready.wait()
+            torch.set_num_threads(n_threads)  # matrix products share one number, which the makers have set
             try:
-                for step in range(start, end + WORKERS):
+                for step in range(start + n_makers, end + n_makers):
                     if step < end:
                         upcoming.append(makers.submit(self.batch, step))
-                    if step >= start + WORKERS and upcoming:
-                        yield upcoming.popleft().result()
+                    yield upcoming.popleft().result()
             finally:
                 makers.shutdown(wait=True, cancel_futures=True)
 

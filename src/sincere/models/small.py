@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sincere.errors import InputValueError
 
-WIDTHS, TINY_WIDTHS, TINY_PIXELS = (32, 64, 128, 256), (16, 32, 64, 128), 16
+WIDTHS, TINY_WIDTHS, TINY_PIXELS = (32, 64, 128, 256), (8, 16, 32, 64), 16
 
 
 def small(*, channels: int, size: int, pretrained: bool) -> nn.Module:

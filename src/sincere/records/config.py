@@ -20,7 +20,7 @@ CONFIG = "config.toml"
 
 
 class TrainSettings(BaseModel):
-    """What decides a run's weights: on the same CPU with as many threads, the same settings give the same weights."""
+    """What decides a run's weights: on the same processor, the same settings give the same weights."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -88,6 +88,8 @@ class TrainSettings(BaseModel):
     """Compile the network with torch.compile: slower to start, perhaps faster to run."""
     device: str = "auto"
     """auto, cpu, cuda or mps."""
+    threads: int | None = Field(default=None, ge=1)
+    """Processor threads of the network. Default: all, or 1 for images so small that threads only wait for each other."""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Of everything random."""
 

@@ -20,7 +20,7 @@ MANIFEST = "manifest.json"
 PACKAGES = ("sincere", "torch", "torchvision", "lightning-fabric", "numpy", "scipy", "scikit-learn")
 
 
-def make_manifest(*, seed: int, device: str, threads: int) -> dict[str, Any]:
+def make_manifest(*, seed: int, device: str) -> dict[str, Any]:
     """Return what a reader needs to repeat or doubt a run."""
     return {
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
@@ -30,7 +30,6 @@ def make_manifest(*, seed: int, device: str, threads: int) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "device": device,
-        "threads": threads,
         "seed": seed,
         "git_commit": _git_commit(),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from sincere.errors import DataError, InputValueError
 from sincere.models.embedding import SPEC, WEIGHTS
 from sincere.records.config import CONFIG, TrainRequest, TrainSettings, differing, read_settings, write_config
@@ -114,8 +112,7 @@ class RunFolder:
         for name in sorted(NAMES - {LOCK}):
             path = self.path / name
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
-        manifest = make_manifest(seed=settings.seed, device=device, threads=torch.get_num_threads())
-        write_manifest(manifest, self.path)
+        write_manifest(make_manifest(seed=settings.seed, device=device), self.path)
         write_config(settings, self.path)
 
     def summary(self) -> dict[str, Any] | None:

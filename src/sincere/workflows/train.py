@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -105,7 +106,7 @@ def run_training(request: TrainRequest, console: Console | None = None) -> Train
             say(f"{folder.path}: is finished already")
             return TrainResult(folder.path, settings, **summary)
     seconds = request.checkpoint_minutes * 60
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), _thread_number(cast(int, settings.threads)):
         fit = prepare(folder, settings, data, device, reporter, say=say, checkpoint_seconds=seconds)
         with folder.locked():
             if request.resume:
@@ -118,6 +119,16 @@ def run_training(request: TrainRequest, console: Console | None = None) -> Train
                 fit.reporter = BoardReporter(reporter, folder.path, first_step=fit.done.step)
             fit.run()
             return _finish(folder, settings, data, fit, device, say)
+
+
+@contextmanager
+def _thread_number(n: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _silent(text: str) -> None:
