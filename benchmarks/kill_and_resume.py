@@ -37,7 +37,7 @@ def step_reached(folder: Path) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--epochs", type=int, default=120)
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp())
@@ -53,7 +53,7 @@ def main() -> None:
     command_now = [*first, "--out", str(parts)]
     while len(steps) < options.kills:
         # Mostly while it trains, now and then while it starts; the whole run takes more than the kills leave time for.
-        delay = starting * generator.uniform(0.5, 1.0) + generator.uniform(0, 2 * training / options.kills)
+        delay = starting * generator.uniform(0.8, 1.1) + generator.uniform(0, 3 * training / options.kills)
         try:
             subprocess.run(command_now, timeout=delay, check=True)  # kills with SIGKILL
             break

@@ -195,9 +195,9 @@ def training(results: dict[str, Any]) -> str:
     epoch = results["epoch"]
     ours, theirs = epoch["seconds"].values()
     views = epoch["n_batches"] * epoch["batch_size"] * epoch["n_views"]
-    rows.append([f"epoch of small on CIFAR-10, {views:,} views", f"{ours:.0f} s", f"{theirs:.0f} s"])
+    rows.append([f"training small on CIFAR-10, {views:,} views", f"{ours:.0f} s", f"{theirs:.0f} s"])
     rows[-1].append(f"{epoch['times_faster']:.2f}x")
-    header = ["", "as chosen here", "float32, default order; the epoch fed by PIL in 2 workers", "faster"]
+    header = ["", "as chosen here", "float32, default order; the last row fed by PIL in 2 workers", "faster"]
     return f"{markdown(header, rows)}\n\n{described(results)}"
 
 

@@ -89,7 +89,7 @@ class TrainSettings(BaseModel):
     device: str = "auto"
     """auto, cpu, cuda or mps."""
     threads: int | None = Field(default=None, ge=1)
-    """Processor threads of the network. Default: all, or 1 for images so small that threads only wait for each other."""
+    """Processor threads of the network. Default: all, or 1 for tiny images, where threads only wait for each other."""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Of everything random."""
 
