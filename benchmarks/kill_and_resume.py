@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import subprocess
 import sys
@@ -52,13 +53,18 @@ def main() -> None:
     generator, steps, before_first = random.Random(options.seed), list[int](), 0
     command_now = [*first, "--out", str(parts)]
     while len(steps) < options.kills:
-        # Mostly while it trains, now and then while it starts; the whole run takes more than the kills leave time for.
-        delay = starting * generator.uniform(0.8, 1.1) + generator.uniform(0, 3 * training / options.kills)
-        try:
-            subprocess.run(command_now, timeout=delay, check=True)  # kills with SIGKILL
+        process = subprocess.Popen(command_now)
+        # Once it has come some steps further, or, one time in five, while it still starts.
+        wanted = step_reached(parts) + generator.randint(1, 2 * options.epochs * 5 // options.kills)
+        early = time.monotonic() + generator.uniform(0, starting) if generator.random() < 0.2 else math.inf
+        while process.poll() is None and step_reached(parts) < wanted and time.monotonic() < early:
+            time.sleep(0.002)
+        time.sleep(generator.uniform(0, 0.1))
+        if process.poll() is not None:
             break
-        except subprocess.TimeoutExpired:
-            steps.append(step_reached(parts))
+        process.kill()
+        process.wait()
+        steps.append(step_reached(parts))
         if (parts / "config.toml").exists():
             command_now = [*command, "--resume", "--out", str(parts)]
         else:

@@ -78,7 +78,8 @@ def test_a_run_with_every_loss(loss: str, data: str, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "run").iterdir()} == {*names, "summary.json", ".lock"}
     rows = RunFolder(tmp_path / "run").log.rows()
     assert [row["epoch"] for row in rows] == [1, 2, 3, 4]
-    assert all(row["floor"] <= row["loss"] <= 2 * row["chance"] for row in rows)
+    # The floor is that of the epoch's last batch; other batches have another number of partners.
+    assert all(row["floor"] - 0.2 <= row["loss"] <= 2 * row["chance"] for row in rows)
     assert "knn1_train" in rows[-1]
     assert ("repulsion_share" in rows[-1]) == (loss in ("sincere", "supcon"))
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
@@ -410,9 +411,9 @@ def test_load(data: str, tmp_path: Path) -> None:
 def test_a_step_too_large_for_the_memory_is_refused_at_once(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sincere.workflows.training_setup.free_bytes", lambda device: 3_000_000)
+    monkeypatch.setattr("sincere.workflows.training_setup.free_bytes", lambda device: 100_000)
     with pytest.raises(
-        InputValueError, match=r"train: small with 20 images x 2 views needs about 0.00\d+ GB of memory"
+        InputValueError, match=r"train: small with 20 images x 2 views needs about 0\.00\d+ GB of memory"
     ):
         sincere.train(data=data, out=tmp_path / "run", **QUICK)
     assert not (tmp_path / "run").exists()
