@@ -43,8 +43,8 @@ def main() -> None:
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp())
     whole, parts = folder / "whole", folder / "parts"
-    settings = ["--data", "digits", "--validation", "0.1", "--validate-every", "5", "--checkpoint-minutes", "0.002"]
-    command = [sys.executable, "-m", "sincere.cli", "train", "--quiet"]
+    settings = ["--data", "digits", "--validation", "0.1", "--validate-every", "5"]
+    command = [sys.executable, "-m", "sincere.cli", "train", "--quiet", "--checkpoint-minutes", "0.002"]
     first = [*command, *settings, "--epochs", str(options.epochs)]
     began = time.monotonic()
     subprocess.run([*first, "--out", str(whole)], check=True)
@@ -55,7 +55,7 @@ def main() -> None:
     while len(steps) < options.kills:
         process = subprocess.Popen(command_now)
         # Once it has come some steps further, or, one time in five, while it still starts.
-        wanted = step_reached(parts) + generator.randint(1, 2 * options.epochs * 5 // options.kills)
+        wanted = step_reached(parts) + generator.randint(1, options.epochs * 5 // options.kills)
         early = time.monotonic() + generator.uniform(0, starting) if generator.random() < 0.2 else math.inf
         while process.poll() is None and step_reached(parts) < wanted and time.monotonic() < early:
             time.sleep(0.002)
