@@ -72,14 +72,14 @@ def stopped_after(step: int, monkeypatch: pytest.MonkeyPatch, **settings: Any) -
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_run_with_every_loss(loss: str, data: str, tmp_path: Path) -> None:
-    result = sincere.train(data=data, loss=loss, out=tmp_path / "run", **QUICK)
+    # Balanced batches all have one floor, so that the last one's bounds the epoch's mean loss.
+    result = sincere.train(data=data, loss=loss, out=tmp_path / "run", sampler="balanced", **QUICK)
     assert isinstance(result, TrainResult)
     names = {"config.toml", "manifest.json", "metrics.jsonl", "checkpoints", "model.json", "model.safetensors"}
     assert {path.name for path in (tmp_path / "run").iterdir()} == {*names, "summary.json", ".lock"}
     rows = RunFolder(tmp_path / "run").log.rows()
     assert [row["epoch"] for row in rows] == [1, 2, 3, 4]
-    # The floor is that of the epoch's last batch; other batches have another number of partners.
-    assert all(row["floor"] - 0.2 <= row["loss"] <= 2 * row["chance"] for row in rows)
+    assert all(row["floor"] <= row["loss"] <= 2 * row["chance"] for row in rows)
     assert "knn1_train" in rows[-1]
     assert ("repulsion_share" in rows[-1]) == (loss in ("sincere", "supcon"))
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
