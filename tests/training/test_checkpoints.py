@@ -13,7 +13,7 @@ import torch
 from sincere.errors import DataError
 from sincere.training import checkpoints
 from sincere.training.checkpoints import Checkpoints, random_states, read, restore_random_states
-from sincere.training.log import MetricsLog
+from sincere.records.log import MetricsLog
 
 
 def test_the_last_two_are_kept(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from torch import Tensor
 from sincere.evaluation.inputs import check_search
 
 CHUNK = 64  # references whose largest similarity is kept
-BLOCK_ROWS = 512  # queries at a time; memory is 4 (m + CHUNK C) bytes for each
+BLOCK_ROWS = 1024  # queries at a time; memory is 4 (m + CHUNK C) bytes for each
+
+FEW = 8  # largest that are found one by one; more are sorted
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +69,7 @@ def find_neighbours(
     """
     check_search("neighbours", queries, references, ks, leave_out)
     classes = torch.unique(torch.cat([query_labels, reference_labels]))
-    table = _ClassTable(references, reference_labels, classes)
+    table = _ClassTable(references, reference_labels, classes, min(BLOCK_ROWS, len(queries)))
     wanted = torch.searchsorted(classes, query_labels)
     parts = []
     for start in range(0, len(queries), BLOCK_ROWS):
@@ -83,7 +85,7 @@ def find_neighbours(
 class _ClassTable:
     """References in whole chunks of one class each; empty places are never near."""
 
-    def __init__(self, references: Tensor, labels: Tensor, classes: Tensor) -> None:
+    def __init__(self, references: Tensor, labels: Tensor, classes: Tensor, n_rows: int) -> None:
         ids = torch.searchsorted(classes, labels)
         counts = torch.bincount(ids, minlength=len(classes))
         n_chunks = (counts + CHUNK - 1) // CHUNK
@@ -101,11 +103,14 @@ class _ClassTable:
         self.empty = (self.positions < 0).nonzero()[:, 0]
         self.chunk_class = torch.arange(len(classes), device=order.device).repeat_interleave(n_chunks)
         self.n_classes = len(classes)
+        # Written anew for every block: fresh memory for each would take as long as the products themselves.
+        self.workspace = references.new_empty(n_rows, n_places)
 
     def search(
         self, queries: Tensor, wanted: Tensor, ks: Sequence[int], own: Tensor | None
     ) -> tuple[dict[int, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]]:
-        similarities = queries @ self.references.T
+        similarities = self.workspace[: len(queries)]
+        torch.mm(queries, self.references.T, out=similarities)
         similarities[:, self.empty] = -torch.inf
         if own is not None:
             rows = (own >= 0).nonzero()[:, 0]
@@ -137,9 +142,21 @@ class _ClassTable:
         rows = torch.arange(len(chunks), device=chunks.device)[:, None]
         barred = largest.gather(1, best).isneginf().unsqueeze(2)
         candidates = chunks[rows, best].masked_fill(barred, -torch.inf).flatten(1)  # (b, k CHUNK)
-        values, at = candidates.sort(dim=1, descending=True, stable=True)
-        values, at = values[:, :k], at[:, :k]
+        values, at = _largest(candidates, k)
         return values, best.gather(1, at // CHUNK) * CHUNK + at % CHUNK
+
+
+def _largest(candidates: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the k largest of each row and where they are, the first among equals; overwrites its input."""
+    if k > FEW:
+        values, at = candidates.sort(dim=1, descending=True, stable=True)
+        return values[:, :k], at[:, :k]
+    found = []
+    for _ in range(k):
+        at = candidates.argmax(dim=1, keepdim=True)
+        found.append((candidates.gather(1, at), at))
+        candidates.scatter_(1, at, -torch.inf)
+    return torch.cat([value for value, _ in found], dim=1), torch.cat([at for _, at in found], dim=1)
 
 
 def accuracy_1nn(

@@ -19,10 +19,26 @@ from sincere.records.files import write_whole
 CONFIG = "config.toml"
 
 
-class TrainSettings(BaseModel):
-    """What decides a run's weights: on the same processor, the same settings give the same weights."""
+class Settings(BaseModel):
+    """Settings of a verb: fields with help texts, checked in one wording."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    @classmethod
+    def make(cls, **settings: Any) -> Self:
+        """Return checked settings.
+
+        Raises:
+            InputValueError: One line that names the setting, what it must be, and what came.
+        """
+        try:
+            return cls(**settings)
+        except ValidationError as error:
+            raise InputValueError(one_line(error, cls)) from error
+
+
+class TrainSettings(Settings):
+    """What decides a run's weights: on the same processor, the same settings give the same weights."""
 
     data: str = "digits"
     """What to learn from: a name (`sincere datasets` lists them), a folder of class folders, or an .npz file."""
@@ -104,18 +120,6 @@ class TrainSettings(BaseModel):
             raise ValueError("nesterov needs momentum above 0")
         return self
 
-    @classmethod
-    def make(cls, **settings: Any) -> Self:
-        """Return checked settings.
-
-        Raises:
-            InputValueError: One line that names the setting, what it must be, and what came.
-        """
-        try:
-            return cls(**settings)
-        except ValidationError as error:
-            raise InputValueError(one_line(error)) from error
-
 
 class TrainRequest(TrainSettings):
     """Learn an embedding from labelled images.
@@ -163,12 +167,12 @@ class TrainRequest(TrainSettings):
         return TrainSettings(**{name: getattr(self, name) for name in TrainSettings.model_fields})
 
 
-def one_line(error: ValidationError) -> str:
+def one_line(error: ValidationError, record: type[BaseModel]) -> str:
     """Return the first of pydantic's findings in the package's wording."""
     first = error.errors()[0]
     name = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        near = get_close_matches(name, TrainRequest.model_fields, n=1)
+        near = get_close_matches(name, record.model_fields, n=1)
         return f"settings: {name} is not a setting" + (f"; did you mean {near[0]!r}?" if near else "")
     if first["type"] == "value_error":
         return f"settings: {first['msg'].removeprefix('Value error, ')}"

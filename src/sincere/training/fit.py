@@ -14,10 +14,10 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from sincere.errors import DataError, SincereError
+from sincere.records.log import MetricsLog
 from sincere.training.checkpoints import Checkpoints, random_states, restore_random_states
 from sincere.training.diagnostics import mean_similarities, warnings
 from sincere.training.interruption import InterruptedRunError, StopRequest
-from sincere.training.log import MetricsLog
 from sincere.training.progress import Reporter
 from sincere.training.schedules import learning_rate_factor
 

@@ -15,10 +15,10 @@ from sincere.errors import DataError, InputValueError
 from sincere.models.embedding import SPEC, WEIGHTS
 from sincere.records.config import CONFIG, TrainRequest, TrainSettings, differing, read_settings, write_config
 from sincere.records.files import write_whole
+from sincere.records.log import METRICS, MetricsLog
 from sincere.records.manifest import MANIFEST, make_manifest, write_manifest
 from sincere.training.board import BOARD
 from sincere.training.checkpoints import Checkpoints
-from sincere.training.log import METRICS, MetricsLog
 
 SUMMARY, CHECKPOINTS, LOCK = "summary.json", "checkpoints", ".lock"
 NAMES = {CONFIG, MANIFEST, METRICS, CHECKPOINTS, BOARD, SPEC, WEIGHTS, SUMMARY, LOCK}  # all that a run writes

@@ -20,10 +20,10 @@ from sincere.evaluation.embed import embed
 from sincere.evaluation.neighbours import accuracy_1nn
 from sincere.models.embedding import EmbeddingModel, load_model, save_model
 from sincere.records.config import TrainRequest, TrainSettings
+from sincere.records.log import METRICS
 from sincere.training.board import BoardReporter, check_board
 from sincere.training.checkpoints import BEST, read
 from sincere.training.fit import Fit
-from sincere.training.log import METRICS
 from sincere.training.progress import DecodingProgress, make_reporter
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.run_folder import RunFolder
