@@ -11,7 +11,7 @@ from sincere import checks
 from sincere.errors import InputValueError
 from sincere.losses.functional import sincere_loss
 from sincere.records.estimates import Estimate
-from sincere.statistics.bootstrap import mean_interval
+from sincere.statistics.bootstrap import interval
 from sincere.theory.bounds import divergence_cap, divergence_lower_bound
 
 CALLER = "class_divergence_bounds"
@@ -105,7 +105,7 @@ def class_divergence_bounds(
     bounds = []
     for label, size in zip(classes.tolist(), sizes.tolist(), strict=True):
         noise = n_noise or len(labels) - size
-        loss = mean_interval(losses[labels == label].cpu().numpy(), n_resamples=n_resamples, seed=seed)
+        loss = interval(losses[labels == label].cpu().numpy(), n_resamples=n_resamples, seed=seed)
         estimate, low, high = (divergence_lower_bound(x, noise) for x in (loss.estimate, loss.high, loss.low))
         paper = divergence_lower_bound(loss.estimate, noise, tighter=False)
         cap = divergence_cap(noise)
