@@ -24,7 +24,7 @@ from sincere.data.loader import ViewLoader, plain_batches
 from sincere.data.samplers import make_sampler
 from sincere.data.views import AUGMENTATIONS
 from sincere.evaluation.embed import embed
-from sincere.evaluation.neighbours import accuracy_1nn
+from sincere.evaluation.knn import accuracy_1nn
 from sincere.models.embedding import EmbeddingModel
 from sincere.models.heads import linear, mlp
 from sincere.models.small import WIDTHS, SmallEncoder

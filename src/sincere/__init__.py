@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sincere.losses.functional import eps_supinfonce_loss, info_nce_loss, sincere_loss, supcon_loss
     from sincere.losses.modules import EpsSupInfoNCELoss, InfoNCELoss, SINCERELoss, SupConLoss
+    from sincere.workflows.compare import compare
+    from sincere.workflows.evaluate import evaluate
     from sincere.workflows.train import load, train
+    from sincere.workflows.transfer import transfer
 
 __version__ = "0.1.0"
 
@@ -20,17 +23,21 @@ __all__ = [
     "InfoNCELoss",
     "SINCERELoss",
     "SupConLoss",
+    "compare",
     "eps_supinfonce_loss",
+    "evaluate",
     "info_nce_loss",
     "load",
     "sincere_loss",
     "supcon_loss",
     "train",
+    "transfer",
 ]
 
 _FUNCTIONS, _MODULES = "sincere.losses.functional", "sincere.losses.modules"
 _HOME = {name: _FUNCTIONS if name.islower() else _MODULES for name in __all__}
-_HOME |= dict.fromkeys(("load", "train"), "sincere.workflows.train")
+_HOME |= {name: f"sincere.workflows.{name}" for name in ("compare", "evaluate", "train", "transfer")}
+_HOME["load"] = "sincere.workflows.train"
 
 
 def __getattr__(name: str) -> Any:

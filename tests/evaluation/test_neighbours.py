@@ -11,7 +11,8 @@ from torch import Tensor
 from sincere.errors import DataError, InputValueError
 from sincere.evaluation import neighbours
 from sincere.evaluation.embed import embed
-from sincere.evaluation.neighbours import accuracy_1nn, find_neighbours
+from sincere.evaluation.knn import accuracy_1nn
+from sincere.evaluation.neighbours import find_neighbours
 
 
 class Part:

@@ -26,24 +26,7 @@ from sincere.training.fit import TrainingError
 from sincere.training.interruption import InterruptedRunError
 from sincere.workflows.run_folder import RunFolder
 from sincere.workflows.train import TrainResult
-
-# A small, quick run: 60 images of 3 classes, 8 px.
-QUICK: dict[str, Any] = {"epochs": 4, "batch_size": 20, "quiet": True, "head": "linear", "dim": 8}
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    generator = np.random.default_rng(0)
-    path = tmp_path_factory.mktemp("data") / "blobs.npz"
-    arrays = {}
-    for part, n in (("train", 60), ("test", 30)):
-        labels = np.arange(n) % 3
-        centres = np.array([60, 120, 200])[labels][:, None, None, None]
-        noise = generator.normal(0, 25, (n, 8, 8, 1))
-        arrays[f"{part}_images"] = np.clip(centres + noise, 0, 255).astype(np.uint8)
-        arrays[f"{part}_labels"] = labels
-    np.savez(path, **arrays)
-    return str(path)
+from tests.workflows.conftest import QUICK
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:

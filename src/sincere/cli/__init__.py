@@ -12,7 +12,11 @@ from sincere import __version__
 from sincere.errors import SincereError
 
 VERBS: dict[str, tuple[str, str]] = {
+    "compare": ("sincere.cli.compare:main", "train several losses on the same data, compare them, write a report"),
     "train": ("sincere.cli.train:main", "learn an embedding from labelled images"),
+    "evaluate": ("sincere.cli.evaluate:main", "measure the model of a run, every figure with its interval"),
+    "transfer": ("sincere.cli.transfer:main", "measure the model of a run on another data set"),
+    "report": ("sincere.cli.report:main", "write the report of stored results again"),
     "datasets": ("sincere.cli.datasets:main", "list the data sets known by name"),
 }
 USAGE_ERROR, INTERRUPTED = 2, 130

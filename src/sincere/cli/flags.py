@@ -6,35 +6,81 @@ import contextlib
 import dataclasses
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from inspect import cleandoc
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import tyro
-from pydantic import BaseModel
 
 from sincere.errors import InputValueError
+from sincere.records.config import Settings, read_settings
 
-Record = TypeVar("Record", bound=BaseModel)
+Record = TypeVar("Record", bound=Settings)
 _FRAME = "│─╭╮╰╯ \n"
 
 
-def parse_flags(
-    record: type[Record], arguments: list[str], *, verb: str, defaults: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the settings that the flags and the defaults give, unchecked.
+def parse_request(record: type[Record], arguments: list[str], *, verb: str, hidden: Iterable[str] = ()) -> Record:
+    """Return what the flags ask for, over the settings of --config.
 
     Raises:
-        InputValueError: A flag is unknown or its value is of the wrong kind, in one line.
+        InputValueError: A flag is unknown or a value is wrong, in one line.
     """
+    defaults, flags = split_config(arguments, verb=verb)
+    return request_from(record, flags, defaults, verb=verb, hidden=hidden)
+
+
+def request_from(
+    record: type[Record], flags: list[str], defaults: Mapping[str, Any], *, verb: str, hidden: Iterable[str] = ()
+) -> Record:
+    """Return what the flags ask for, over these settings; `hidden` fields have no flag.
+
+    Raises:
+        InputValueError: A flag is unknown or a value is wrong, in one line.
+    """
+    return record.make(**{**defaults, **_parsed(record, flags, verb=verb, defaults=defaults, hidden=set(hidden))})
+
+
+def split_config(arguments: list[str], *, verb: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the settings of --config, and the other arguments.
+
+    Raises:
+        InputValueError: There is no name after it.
+        DataError: There is no such file, or it is no TOML.
+    """
+    settings, rest, words = dict[str, Any](), list[str](), iter(arguments)
+    for word in words:
+        name, _, value = word.partition("=")
+        if name != "--config":
+            rest.append(word)
+            continue
+        value = value or next(words, "")
+        if not value:
+            raise InputValueError(f"{verb}: --config needs the name of a TOML file")
+        settings = read_settings(Path(value))
+    return settings, rest
+
+
+def _parsed(
+    record: type[Record], arguments: list[str], *, verb: str, defaults: Mapping[str, Any], hidden: set[str]
+) -> dict[str, Any]:
+    """Return the settings that the flags and the defaults give, unchecked."""
     fields: list[tuple[str, Any, Any]] = []
-    for name, field in record.model_fields.items():
-        default = defaults.get(name, field.default)
+    ordered = sorted(record.model_fields, key=lambda name: _rank(record, name))
+    for name in (name for name in ordered if name not in hidden):
+        field = record.model_fields[name]
+        default = defaults.get(name, dataclasses.MISSING if field.is_required() else field.default)
         default = tuple(default) if isinstance(default, list) else default
-        hint = "" if default is None else f"(default: {default})"
-        shown = tyro.conf.arg(help=field.description, help_behavior_hint=hint, metavar=_metavar(field.annotation))
-        fields.append((name, _annotated(field.annotation, shown), dataclasses.field(default=default)))
-    flags: Any = dataclasses.make_dataclass("Flags", fields)
+        told = " ".join(map(str, default)) if isinstance(default, tuple) else default
+        hint = "(required)" if field.is_required() else "" if default is None else f"(default: {told})"
+        extra = field.json_schema_extra
+        positional = isinstance(extra, dict) and bool(extra.get("positional"))
+        metavar = name.upper() if positional else _metavar(field.annotation)
+        shown = tyro.conf.arg(help=field.description, help_behavior_hint=hint, metavar=metavar)
+        marks = (tyro.conf.Positional,) if positional else ()
+        fields.append((name, _annotated(field.annotation, shown, *marks), dataclasses.field(default=default)))
+    flags: Any = dataclasses.make_dataclass("Flags", fields, kw_only=True)
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -45,19 +91,28 @@ def parse_flags(
         if not stop.code:  # --help
             raise
         raise InputValueError(f"{verb}: {_one_line(said.getvalue())}") from None
-    return {name: getattr(options, name) for name in record.model_fields}
+    return {name: getattr(options, name) for name, _, _ in fields}
 
 
-def _annotated(annotation: Any, shown: Any) -> Any:
-    return Annotated[annotation, shown]
+def _annotated(annotation: Any, *marks: Any) -> Any:
+    return Annotated[annotation, *marks]
+
+
+def _rank(record: type[Settings], name: str) -> int:
+    """Return where a flag stands in the help: what is asked for most comes first."""
+    return record.leading.index(name) if name in record.leading else len(record.leading)
 
 
 def _metavar(annotation: Any) -> str | None:
-    """Return what stands for an optional value in the help: its kind without the None; None is tyro's own choice."""
+    """Return what stands for a value in the help: its kind without the None; None is tyro's own choice."""
     kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
-    if len(kinds) != 1 or len(get_args(annotation)) != 2:
-        return None
-    return "NAME [NAME ...]" if get_origin(kinds[0]) is tuple else str(kinds[0].__name__).upper()
+    kind = annotation
+    if get_origin(annotation) in (Union, UnionType) and len(kinds) == 1:
+        kind = kinds[0]
+    if get_origin(kind) is tuple:
+        word = "N" if get_args(kind)[0] is int else "NAME"
+        return f"{word} [{word} ...]"
+    return str(kind.__name__).upper() if kind is not annotation else None
 
 
 def _one_line(box: str) -> str:

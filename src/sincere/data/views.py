@@ -57,6 +57,7 @@ class Augmentation:
 
 AUGMENTATIONS: dict[str, Augmentation] = {
     "paper": Augmentation(crop_area=(0.2, 1.0), flip=0.5, jitter=(0.4, 0.4, 0.4, 0.1), grey=0.2),
+    "crops": Augmentation(crop_area=(0.2, 1.0), flip=0.5),
     "light": Augmentation(crop_area=(0.7, 1.0), flip=0.5),
     "digits": Augmentation(rotation=12.0, shift=0.1, zoom=(0.9, 1.1), noise=0.05),
     "none": Augmentation(),

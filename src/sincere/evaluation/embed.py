@@ -9,6 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from sincere.evaluation.neighbours import find_neighbours
+
 
 class PlainBatch(Protocol):
     """A batch of a set that is read in order."""
@@ -44,3 +46,26 @@ def embed(compute: Callable[[Tensor], Tensor], batches: Iterable[PlainBatch]) ->
     parts = [(compute(batch.images), batch.labels, batch.ids) for batch in batches]
     embeddings, labels, ids = (torch.cat(column) for column in zip(*parts, strict=True))
     return Embedded(embeddings, labels, ids)
+
+
+@torch.no_grad()
+def half_is_enough(full: Callable[[Tensor], Tensor], half: Callable[[Tensor], Tensor], sample: Embedded) -> bool:
+    """Tell whether embeddings computed in half precision leave the metrics of a sample unchanged, leave-one-out.
+
+    Args:
+        full: Images to embeddings of unit length.
+        half: The same in half precision.
+        sample: Images in place of embeddings, with their labels.
+
+    Returns:
+        Whether 1-NN accuracy and margin both differ by at most 0.001.
+    """
+    own = torch.arange(len(sample.labels), device=sample.labels.device)
+    figures = []
+    for compute in (full, half):
+        z = compute(sample.embeddings).float()
+        found = find_neighbours(z, sample.labels, z, sample.labels, ks=(1,), leave_out=own)
+        right = (found.predictions[1] == sample.labels).double().mean()
+        figures.append((right, found.target_similarity.median() - found.noise_similarity.median()))
+    (right, margin), (half_right, half_margin) = figures
+    return bool((right - half_right).abs() <= 1e-3 and (margin - half_margin).abs() <= 1e-3)

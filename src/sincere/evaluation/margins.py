@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sincere.evaluation.subject import Measure, Subject
 from sincere.records.histograms import Histogram
 
 LOW, HIGH, N_BINS = -1.0, 1.0, 100
@@ -17,16 +18,30 @@ class Margin:
     """The margin of some test images and what it is made of.
 
     Attributes:
-        margin: Median of target minus median of noise, signed; NaN without images.
+        target_median: Of the similarities to the nearest image of the same class; NaN without images.
+        noise_median: Likewise, of another class.
         n: How many images.
         target: Counts of the similarities to the nearest image of the same class.
         noise: To the nearest of another class.
     """
 
-    margin: float
+    target_median: float
+    noise_median: float
     n: int
     target: Histogram
     noise: Histogram
+
+    @property
+    def margin(self) -> float:
+        """Median of target minus median of noise, signed."""
+        return round(self.target_median - self.noise_median, 12)
+
+
+def measure(subject: Subject) -> dict[str, Measure]:
+    """Return the two similarities of every test image."""
+    found = subject.neighbours
+    pairs = np.stack([x.double().cpu().numpy() for x in (found.target_similarity, found.noise_similarity)], axis=1)
+    return {"margin": Measure("margin", pairs, share=False)}
 
 
 def margin(target: ArrayLike, noise: ArrayLike) -> Margin:
@@ -37,8 +52,10 @@ def margin(target: ArrayLike, noise: ArrayLike) -> Margin:
         0.6
     """
     targets, noises = np.asarray(target, dtype=np.float64), np.asarray(noise, dtype=np.float64)
-    gap = float(np.median(targets) - np.median(noises)) if len(targets) else float("nan")
-    return Margin(round(gap, 12), len(targets), histogram(targets), histogram(noises))
+    target_median, noise_median = (
+        float(np.median(values)) if len(values) else float("nan") for values in (targets, noises)
+    )
+    return Margin(target_median, noise_median, len(targets), histogram(targets), histogram(noises))
 
 
 def class_margins(target: ArrayLike, noise: ArrayLike, labels: ArrayLike, n_classes: int) -> list[Margin]:

@@ -157,22 +157,3 @@ def _largest(candidates: Tensor, k: int) -> tuple[Tensor, Tensor]:
         found.append((candidates.gather(1, at), at))
         candidates.scatter_(1, at, -torch.inf)
     return torch.cat([value for value, _ in found], dim=1), torch.cat([at for _, at in found], dim=1)
-
-
-def accuracy_1nn(
-    queries: Tensor,
-    query_labels: Tensor,
-    references: Tensor,
-    reference_labels: Tensor,
-    *,
-    leave_out: Tensor | None = None,
-) -> float:
-    """Return the share of queries whose nearest reference is of their class.
-
-    Example:
-        >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-        >>> accuracy_1nn(z, torch.tensor([0, 1]), z, torch.tensor([0, 1]))
-        1.0
-    """
-    found = find_neighbours(queries, query_labels, references, reference_labels, ks=(1,), leave_out=leave_out)
-    return float((found.predictions[1] == query_labels).double().mean())

@@ -5,15 +5,23 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+
+from sincere.errors import DataError
+from sincere.evaluation.subject import Measure, Subject
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of the fast probe's regularisation
 RATES = (0.1, 0.5, 1.0, 5.0, 10.0)  # of the paper's probe
@@ -43,6 +51,38 @@ class Probe:
     def correct(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return 1 for each image that is classified rightly, else 0."""
         return (self.predict(features) == labels).double()
+
+    def save(self, path: Path, class_names: Sequence[str]) -> None:
+        """Write the classifier as safetensors, with the names of its classes."""
+        tensors = {"weight": self.weight.cpu().contiguous(), "bias": self.bias.cpu().contiguous()}
+        save_file(tensors, path, {"chosen": repr(self.chosen), "class_names": json.dumps(list(class_names))})
+
+    @classmethod
+    def load(cls, path: Path) -> tuple[Self, tuple[str, ...]]:
+        """Read a classifier and the names of its classes.
+
+        Raises:
+            DataError: There is none, or it is damaged.
+        """
+        try:
+            with safe_open(path, framework="pt") as file:
+                about = file.metadata()
+                probe = cls(file.get_tensor("weight"), file.get_tensor("bias"), float(about["chosen"]))
+            return probe, tuple(json.loads(about["class_names"]))
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{path}: is missing, or is no classifier of a linear probe") from error
+
+
+TITLES = {"linear": "linear probe", "linear_paper": "linear probe (SGD)"}
+
+
+def measure(subject: Subject) -> dict[str, Measure]:
+    """Return, for each probe, 1 where it classifies a test image rightly."""
+    test = subject.test
+    return {
+        name: Measure(TITLES[name], probe.correct(test.features, test.labels).cpu().numpy())
+        for name, probe in subject.probes.items()
+    }
 
 
 def fast_probe(
@@ -120,21 +160,30 @@ def paper_probe(
         weight_decay: Pull of the weights towards 0.
     """
     shape = n_features, n_classes
-    scores = [score(_descend(learn, shape, rate, epochs, weight_decay)) for rate in rates]
-    return _descend(everything, shape, rates[int(np.argmax(scores))], epochs, weight_decay)
+    scores = [score(probe) for probe in _descend(learn, shape, rates, epochs, weight_decay)]
+    best = rates[int(np.argmax(scores))]
+    return _descend(everything, shape, [best], epochs, weight_decay)[0]
 
 
-def _descend(batches: Batches, shape: tuple[int, int], rate: float, epochs: int, weight_decay: float) -> Probe:
-    layer = nn.Linear(*shape)
-    nn.init.zeros_(layer.weight)
-    nn.init.zeros_(layer.bias)
-    optimizer = torch.optim.SGD(layer.parameters(), lr=rate, momentum=0.9, weight_decay=weight_decay)
+def _descend(
+    batches: Batches, shape: tuple[int, int], rates: Sequence[float], epochs: int, weight_decay: float
+) -> list[Probe]:
+    """Return a classifier for each learning rate; all learn from the same pass, whose features are the costly part."""
+    layers = [nn.Linear(*shape) for _ in rates]
+    groups = []
+    for layer, rate in zip(layers, rates, strict=True):
+        nn.init.zeros_(layer.weight)
+        nn.init.zeros_(layer.bias)
+        groups.append({"params": layer.parameters(), "lr": rate})
+    optimizer = torch.optim.SGD(groups, momentum=0.9, weight_decay=weight_decay)
     milestones = [round(epochs * share / EPOCHS) for share in DECAY_AFTER]
     for epoch in range(epochs):
-        optimizer.param_groups[0]["lr"] = rate * DECAY ** sum(epoch >= milestone for milestone in milestones)
+        decayed = DECAY ** sum(epoch >= milestone for milestone in milestones)
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * decayed
         for features, labels in batches(epoch):
-            layer.to(features.device)
             optimizer.zero_grad(set_to_none=True)
-            cross_entropy(layer(features), labels).backward()
+            losses = [cross_entropy(layer.to(features.device)(features), labels) for layer in layers]
+            torch.stack(losses).sum().backward()
             optimizer.step()
-    return Probe(layer.weight.detach(), layer.bias.detach(), rate)
+    return [Probe(layer.weight.detach(), layer.bias.detach(), rate) for layer, rate in zip(layers, rates, strict=True)]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sincere.evaluation.inputs import check_search
+from sincere.evaluation.subject import Measure, Subject
 
 BLOCK_NUMBERS = 16_000_000  # similarities at a time
 
@@ -26,6 +27,16 @@ class Retrieval:
     recall: dict[int, Tensor]
     r_precision: Tensor
     map_at_r: Tensor
+
+
+def measure(subject: Subject) -> dict[str, Measure]:
+    """Return precision@1, recall@k, R-precision and MAP@R of test images among training images."""
+    train, test, ks = subject.train, subject.test, sorted({1, *subject.ks})
+    found = retrieve(test.embeddings, test.labels, train.embeddings, train.labels, ks=ks)
+    named = {"precision1": ("precision@1", found.recall[1])}
+    named |= {f"recall{k}": (f"recall@{k}", found.recall[k]) for k in ks if k > 1}
+    named |= {"r_precision": ("R-precision", found.r_precision), "map_at_r": ("MAP@R", found.map_at_r)}
+    return {name: Measure(title, values.cpu().numpy()) for name, (title, values) in named.items()}
 
 
 @torch.no_grad()

@@ -22,7 +22,7 @@ WEIGHTS, SPEC = "model.safetensors", "model.json"
 
 
 class Preparation(nn.Module):
-    """Pixels to network input: scaled to [0, 1], resized, mean and standard deviation of each channel taken out."""
+    """Pixels to network input: in [0, 1], grey or colour as it learned, resized, mean and deviation taken out."""
 
     mean: Tensor
     std: Tensor
@@ -36,9 +36,18 @@ class Preparation(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return input (n, c, size, size) for images (n, c, h, w), uint8 or float in [0, 1]."""
         pixels = images.float().div(255) if images.dtype == torch.uint8 else images
+        if pixels.shape[1] != len(self.mean):
+            pixels = _channels(pixels, len(self.mean))
         if pixels.shape[-2:] != (self.size, self.size):
             pixels = interpolate(pixels, (self.size, self.size), mode="bilinear", antialias=True, align_corners=False)
         return pixels.sub(self.mean).div_(self.std)
+
+
+def _channels(pixels: Tensor, n: int) -> Tensor:
+    """Return grey images as colour ones, or colour images as grey ones (by ITU-R 601, as Pillow does)."""
+    if n == 1:
+        return (pixels * pixels.new_tensor([0.299, 0.587, 0.114])[:, None, None]).sum(dim=1, keepdim=True)
+    return pixels.expand(-1, n, -1, -1)
 
 
 class EmbeddingModel(nn.Module):
@@ -65,6 +74,12 @@ class EmbeddingModel(nn.Module):
     def embed(self, images: Tensor) -> Tensor:
         """Return embeddings of unit length, without a graph."""
         return normalize(self(images).float(), dim=1)
+
+    @torch.no_grad()
+    def outputs(self, images: Tensor) -> Tensor:
+        """Return embeddings of unit length and the encoder's output side by side (n, dim + d), without a graph."""
+        features = self.features(images)
+        return torch.cat([normalize(self.head(features).float(), dim=1), features.float()], dim=1)
 
     def describe(self) -> str:
         """Return one line: what was built, and how large it is."""
@@ -149,7 +164,27 @@ def _width(encoder: nn.Module, spec: ModelSpec) -> int:
 def save_model(model: EmbeddingModel, folder: Path) -> None:
     """Write model.safetensors and model.json."""
     save_file({name: value.contiguous() for name, value in model.state_dict().items()}, folder / WEIGHTS)
-    write_whole(folder / SPEC, model.spec.model_dump_json(indent=1) + "\n")
+    save_spec(model.spec, folder)
+
+
+def save_spec(spec: ModelSpec, folder: Path) -> None:
+    """Write model.json."""
+    write_whole(folder / SPEC, spec.model_dump_json(indent=1) + "\n")
+
+
+def load_spec(folder: Path) -> ModelSpec:
+    """Read model.json.
+
+    Raises:
+        DataError: It is missing or damaged.
+    """
+    if not (folder / SPEC).is_file():
+        raise DataError(f"{folder}: holds no model; {SPEC} is missing")
+    try:
+        return ModelSpec.model_validate_json((folder / SPEC).read_text())
+    except ValidationError as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{folder}: its model is damaged ({reason})") from error
 
 
 def load_model(folder: Path) -> EmbeddingModel:
@@ -158,13 +193,12 @@ def load_model(folder: Path) -> EmbeddingModel:
     Raises:
         DataError: A file is missing, damaged or of another model.
     """
-    for name in (SPEC, WEIGHTS):
-        if not (folder / name).is_file():
-            raise DataError(f"{folder}: holds no model; {name} is missing")
+    spec = load_spec(folder)
+    if not (folder / WEIGHTS).is_file():
+        raise DataError(f"{folder}: holds no model; {WEIGHTS} is missing")
     try:
-        spec = ModelSpec.model_validate_json((folder / SPEC).read_text())
         weights = load_file(folder / WEIGHTS)
-    except (ValidationError, SafetensorError) as error:
+    except SafetensorError as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{folder}: its model is damaged ({reason})") from error
     model = build_model(spec)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -23,6 +23,7 @@ class Settings(BaseModel):
     """Settings of a verb: fields with help texts, checked in one wording."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    leading: ClassVar[tuple[str, ...]] = ()  # fields that stand first in the help
 
     @classmethod
     def make(cls, **settings: Any) -> Self:
@@ -71,7 +72,7 @@ class TrainSettings(Settings):
     n_views: int = Field(default=2, ge=1)
     """Augmented views of each image."""
     augmentation: str | None = None
-    """How views are made: paper, light, digits or none. Default: what suits the data set."""
+    """How views are made: paper, crops, light, digits or none. Default: what suits the data set."""
     sampler: str = "auto"
     """How batches are filled: shuffle, balanced or p-by-k. auto is p-by-k for many classes, else shuffle."""
     optimizer: str | None = None
@@ -136,6 +137,7 @@ class TrainRequest(TrainSettings):
     TOML; flags win over it.
     """
 
+    leading = ("data", "loss", "out", "epochs", "encoder", "seed")
     out: Path | None = None
     """Folder of the run. Default: runs/<data>-<loss>-<seed>."""
     resume: bool = False
@@ -158,13 +160,22 @@ class TrainRequest(TrainSettings):
 
     def folder(self) -> Path:
         """Return the folder of the run."""
-        path = Path(self.data).resolve()
-        name = path.stem if path.suffix == ".npz" else path.name
-        return self.out or Path("runs") / f"{name}-{self.loss}-{self.seed}"
+        return self.out or Path("runs") / f"{source_name(self.data)}-{self.loss}-{self.seed}"
 
     def settings(self) -> TrainSettings:
         """Return the part that decides the weights."""
         return TrainSettings(**{name: getattr(self, name) for name in TrainSettings.model_fields})
+
+
+def source_name(data: str) -> str:
+    """Return the name of a data set for folders: without its path, and without the .npz of a file.
+
+    Example:
+        >>> source_name("data/cifar10.npz"), source_name("digits")
+        ('cifar10', 'digits')
+    """
+    path = Path(data).resolve()
+    return path.stem if path.suffix == ".npz" else path.name
 
 
 def one_line(error: ValidationError, record: type[BaseModel]) -> str:

@@ -13,7 +13,7 @@ from sincere.records.estimates import Estimate
 from sincere.records.files import write_whole
 from sincere.records.histograms import Histogram
 
-RESULTS = "results.json"
+RESULTS, CSV, REPORT, FIGURES = "results.json", "results.csv", "report.html", "figures"
 SCHEMA = 1
 
 
@@ -175,6 +175,8 @@ class Results(Record):
     """One for each loss."""
     notes: tuple[str, ...] = ()
     """What a reader should know."""
+    measuring: dict[str, Any]
+    """What was asked for: metrics, numbers of neighbours, probes, resamples."""
     manifest: dict[str, Any]
     """Versions, hardware, command and time of the evaluation."""
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import altair as alt
+import vl_convert
+
+from sincere.report.theme import BLUE, GREEN, GREY, ORANGE
 
 Row = dict[str, Any]
 FORMATS = ("png", "svg", "pdf")
-# Okabe and Ito's palette: told apart with any colour vision and in grey.
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#555555"
 AXIS_TITLES = {
     "n_noise": "noise items |N|",
     "dimension": "dimension",
@@ -105,10 +107,22 @@ def training_figure(rows: Sequence[Row]) -> alt.HConcatChart:
     )
 
 
+def vega_lite_version() -> str:
+    """Return the version that Altair writes for, as vl-convert names it."""
+    return ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+
+
 def save_figure(chart: alt.TopLevelMixin, folder: Path, name: str, *, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Write a chart as PNG, SVG and PDF, without a browser, and return the files."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}.{suffix}" for suffix in formats]
-    for path in paths:
-        chart.save(str(path), scale_factor=2.0 if path.suffix == ".png" else 1.0)
+    svg = vl_convert.vegalite_to_svg(chart.to_dict(), vl_version=vega_lite_version())  # once: most of the time is here
+    paths = []
+    for suffix in formats:
+        path = folder / f"{name}.{suffix}"
+        if suffix == "svg":
+            path.write_text(svg, encoding="utf-8")
+        else:
+            draw = partial(vl_convert.svg_to_png, scale=2.0) if suffix == "png" else vl_convert.svg_to_pdf
+            path.write_bytes(draw(svg))
+        paths.append(path)
     return paths

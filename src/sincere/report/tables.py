@@ -12,9 +12,10 @@ from rich.text import Text
 
 from sincere.records.estimates import Estimate
 from sincere.records.files import write_whole
-from sincere.records.results import Difference, LossSummary, Results
+from sincere.records.results import CSV, Difference, LossSummary, Results
+from sincere.statistics.bootstrap import is_significant
 
-CSV = "results.csv"
+TITLES = {"sincere": "SINCERE", "supcon": "SupCon", "eps-supinfonce": "eps-SupInfoNCE", "infonce": "InfoNCE"}
 
 
 @dataclass(frozen=True)
@@ -78,14 +79,23 @@ def duration(seconds: float) -> str:
 
 
 def terminal_table(results: Results) -> Table:
-    """Return the summary for a terminal."""
+    """Return the summary for a terminal of 80 columns: intervals stand below their estimates."""
     header, rows = summary_table(results)
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     for column in header:
-        table.add_column(column, justify="left" if column == "loss" else "right")
+        heading = column.replace(" ", "\n", 1)
+        table.add_column(heading, justify="left" if column == "loss" else "right", no_wrap=True, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell.text, style="bold" if cell.bold else "") for cell in row))
+        table.add_row(*map(_terminal_cell, row))
     return table
+
+
+def _terminal_cell(cell: Cell) -> Text:
+    figure, _, ends = cell.text.partition(" [")
+    text = Text(figure, style="bold" if cell.bold else "")
+    if ends:
+        text.append("\n" + ends.removesuffix("]").replace(", ", "\N{EN DASH}"), style="not bold dim")
+    return text
 
 
 def finding(results: Results) -> str:
@@ -98,32 +108,44 @@ def finding(results: Results) -> str:
             if name in row.metrics
         ]
         return f"{row.loss} on {results.data.name}: {', '.join(told)}."
-    sentences = [_told(results, name) for name in results.metrics]
-    return " ".join(sentence for sentence in sentences if sentence)
+    a, b = _pair(results)
+    found = {d.metric: _oriented(d, a) for d in results.differences if {d.a, d.b} == {a, b}}
+    clauses = [_clause(results, metric, a, b, figure) for metric, figure in found.items() if is_significant(figure)]
+    same = [results.metrics[metric].title for metric, figure in found.items() if not is_significant(figure)]
+    if same:
+        clauses.append(f"no significant difference in {_listed(same)}")
+    return f"{TITLES.get(a, a)} against {TITLES.get(b, b)}: {'; '.join(clauses)}."
 
 
-def _told(results: Results, name: str) -> str:
-    """Return what the differences of one metric say."""
-    about = results.metrics[name]
-    ordered = sorted(
-        (summary for summary in results.summaries if name in summary.metrics), key=lambda s: -s.metrics[name].estimate
-    )
-    best = ordered[0]
-    pairs = {frozenset((d.a, d.b)): d for d in results.differences if d.metric == name}
-    below = [s for s in ordered[1:] if pairs[frozenset((best.loss, s.loss))].significant]
-    if not below:
-        return f"{about.title}: no significant difference."
-    second = below[0]
-    difference = pairs[frozenset((best.loss, second.loss))]
-    sign = 1 if difference.a == best.loss else -1
-    ends = sorted((sign * difference.low, sign * difference.high))
-    figure = Estimate(sign * difference.estimate, *ends)
-    figures = [number(s.metrics[name].estimate, share=about.share) for s in (best, second)]
-    points = f"{100 * figure.estimate:.1f} points" if about.share else f"{figure.estimate:.3f}"
-    return (
-        f"{about.title}: {best.loss} {figures[0]} is significantly above {second.loss} {figures[1]}, "
-        f"by {points} {interval(figure, share=about.share)}."
-    )
+def _pair(results: Results) -> tuple[str, str]:
+    """Return the two losses that the sentence is about: the paper's, or the first and the last by the first metric."""
+    losses = [summary.loss for summary in results.summaries]
+    if {"sincere", "supcon"} <= set(losses):
+        return "sincere", "supcon"
+    metric = next(iter(results.metrics))
+    ordered = sorted(results.summaries, key=lambda summary: -summary.metrics[metric].estimate)
+    return ordered[0].loss, ordered[-1].loss
+
+
+def _oriented(difference: Difference, a: str) -> Estimate:
+    """Return a difference as loss `a` minus the other."""
+    if difference.a == a:
+        return Estimate(difference.estimate, difference.low, difference.high)
+    return Estimate(-difference.estimate, -difference.high, -difference.low)
+
+
+def _clause(results: Results, metric: str, a: str, b: str, figure: Estimate) -> str:
+    about = results.metrics[metric]
+    figures = {summary.loss: summary.metrics[metric].estimate for summary in results.summaries}
+    mine, other = (number(figures[loss], share=about.share) for loss in (a, b))
+    points = f"{100 * abs(figure.estimate):.1f} points" if about.share else f"{abs(figure.estimate):.3f}"
+    size = Estimate(abs(figure.estimate), *sorted((abs(figure.low), abs(figure.high))))
+    direction = "higher" if figure.estimate > 0 else "lower"
+    return f"{about.title} {mine}, {direction} than {other} by {points} {interval(size, share=about.share)}"
+
+
+def _listed(names: list[str]) -> str:
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def write_csv(results: Results, folder: Path) -> Path:

@@ -13,15 +13,21 @@ from typing import Any
 
 from sincere.errors import DataError, InputValueError
 from sincere.models.embedding import SPEC, WEIGHTS
+from sincere.records.arrays import MAP, PER_IMAGE
 from sincere.records.config import CONFIG, TrainRequest, TrainSettings, differing, read_settings, write_config
 from sincere.records.files import write_whole
 from sincere.records.log import METRICS, MetricsLog
 from sincere.records.manifest import MANIFEST, make_manifest, write_manifest
+from sincere.records.results import CSV, FIGURES, REPORT, RESULTS
 from sincere.training.board import BOARD
 from sincere.training.checkpoints import Checkpoints
 
 SUMMARY, CHECKPOINTS, LOCK = "summary.json", "checkpoints", ".lock"
-NAMES = {CONFIG, MANIFEST, METRICS, CHECKPOINTS, BOARD, SPEC, WEIGHTS, SUMMARY, LOCK}  # all that a run writes
+EMBEDDINGS, TRANSFER = "embeddings.safetensors", "transfer"
+PROBES = {"linear": "linear.safetensors", "linear_paper": "linear_paper.safetensors"}  # classifiers, by their metric
+# All that training and evaluation write into a run.
+NAMES = {CONFIG, MANIFEST, METRICS, CHECKPOINTS, BOARD, SPEC, WEIGHTS, SUMMARY, LOCK}
+NAMES |= {RESULTS, CSV, PER_IMAGE, MAP, EMBEDDINGS, *PROBES.values(), REPORT, FIGURES, TRANSFER}
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ class RunFolder:
             remedy = "pass --resume to go on with it or --overwrite to replace it"
             raise DataError(f"{self.path}: holds a run already; {remedy}")
 
-    def check_same(self, settings: TrainSettings) -> None:
+    def check_same(self, settings: TrainSettings, remedy: str = "resume takes the run's settings") -> None:
         """Raise if the run in the folder has other settings; the message says which.
 
         Raises:
@@ -79,7 +85,6 @@ class RunFolder:
         if names:
             was, asked = getattr(stored, names[0]), getattr(settings, names[0])
             more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-            remedy = "resume takes the run's settings"
             raise DataError(f"{self.path}: its run has {names[0]} = {was!r}, not {asked!r}{more}; {remedy}")
 
     @contextmanager

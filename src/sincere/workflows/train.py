@@ -11,21 +11,20 @@ from typing import Any, cast
 import torch
 from rich.console import Console
 
-from sincere.data.catalog import load_dataset
 from sincere.data.dataset import Dataset
 from sincere.data.loader import plain_batches
-from sincere.data.settings import LoadSettings
 from sincere.errors import DataError
 from sincere.evaluation.embed import embed
-from sincere.evaluation.neighbours import accuracy_1nn
-from sincere.models.embedding import EmbeddingModel, load_model, save_model
+from sincere.evaluation.knn import accuracy_1nn
+from sincere.models.embedding import EmbeddingModel, load_model, save_model, save_spec
 from sincere.records.config import TrainRequest, TrainSettings
 from sincere.records.log import METRICS
 from sincere.training.board import BoardReporter, check_board
 from sincere.training.checkpoints import BEST, read
 from sincere.training.fit import Fit
-from sincere.training.progress import DecodingProgress, make_reporter
+from sincere.training.progress import make_reporter
 from sincere.workflows.hardware import choose_device
+from sincere.workflows.run_data import load_data
 from sincere.workflows.run_folder import RunFolder
 from sincere.workflows.training_setup import check_names, prepare, resolve
 
@@ -83,8 +82,8 @@ def load(run: str | Path) -> EmbeddingModel:
     return load_model(Path(run))
 
 
-def run_training(request: TrainRequest, console: Console | None = None) -> TrainResult:
-    """Train, save the model, and check it once on the test part."""
+def run_training(request: TrainRequest, console: Console | None = None, data: Dataset | None = None) -> TrainResult:
+    """Train, save the model, and check it once on the test part; data are loaded unless they are handed in."""
     console = console or Console()
     reporter = make_reporter(console, quiet=request.quiet)
     say = _silent if request.quiet else reporter.say
@@ -95,7 +94,7 @@ def run_training(request: TrainRequest, console: Console | None = None) -> Train
     folder.check_free(request)
     say(f"run: {folder.path}")
     device = choose_device(request.device)
-    data = _load(request, device, console)
+    data = data or load_data(request, device, None if request.quiet else console)
     say(f"{len(data.train):,} training images, {len(data.test):,} test images, {len(data.class_names)} classes")
     for note in data.notes:
         reporter.say(f"note: {note}")
@@ -115,6 +114,7 @@ def run_training(request: TrainRequest, console: Console | None = None) -> Train
                 say(f"going on after step {fit.done.step:,} of {fit.plan.n_steps:,}")
             else:
                 folder.begin(request, settings, str(device))
+                save_spec(cast(EmbeddingModel, fit.model.module).spec, folder.path)
             if request.tensorboard:
                 fit.reporter = BoardReporter(reporter, folder.path, first_step=fit.done.step)
             fit.run()
@@ -133,15 +133,6 @@ def _thread_number(n: int) -> Iterator[None]:
 
 def _silent(text: str) -> None:
     """Say nothing."""
-
-
-def _load(request: TrainRequest, device: torch.device, console: Console) -> Dataset:
-    options: dict[str, Any] = {"size": request.size, "skip_bad_images": request.skip_bad_images, "device": device}
-    if request.data_dir is not None:
-        options["root"] = Path(request.data_dir)
-    if not request.quiet:
-        options["progress"] = DecodingProgress(console)
-    return load_dataset(request.data, LoadSettings(**options), classes=request.classes)
 
 
 def _finish(

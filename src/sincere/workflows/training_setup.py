@@ -20,7 +20,7 @@ from sincere.data.samplers import SAMPLERS, make_sampler
 from sincere.data.views import AUGMENTATIONS, named_augmentation
 from sincere.errors import InputValueError
 from sincere.evaluation.embed import embed
-from sincere.evaluation.neighbours import accuracy_1nn
+from sincere.evaluation.knn import accuracy_1nn
 from sincere.losses import LOSSES
 from sincere.losses.levels import loss_levels
 from sincere.models import HEADS
@@ -124,7 +124,7 @@ def prepare(
     if settings.loss != "infonce":  # whose partners are views of the same image, always
         line = sampler.describe(settings.n_views)
         (reporter.say if "warning" in line else say)(line)
-    model = _model(settings, data)
+    model = build_model(model_spec(settings, data), seed=settings.seed, pretrained=settings.pretrained)
     say(f"{model.describe()}; {settings.precision} arithmetic on {device.type}")
     fabric = Fabric(accelerator=device.type, devices=1, precision=cast(Any, settings.precision))
     torch.manual_seed(settings.seed)
@@ -182,8 +182,9 @@ def _loader(settings: TrainSettings, data: Dataset, learn: ImageSet, device: tor
     )
 
 
-def _model(settings: TrainSettings, data: Dataset) -> EmbeddingModel:
-    spec = ModelSpec(
+def model_spec(settings: TrainSettings, data: Dataset) -> ModelSpec:
+    """Return what model the settings ask for."""
+    return ModelSpec(
         encoder=settings.encoder,
         head=settings.head,
         dim=settings.dim,
@@ -193,7 +194,6 @@ def _model(settings: TrainSettings, data: Dataset) -> EmbeddingModel:
         std=data.std,
         class_names=data.class_names,
     )
-    return build_model(spec, seed=settings.seed, pretrained=settings.pretrained)
 
 
 def _check_memory(settings: TrainSettings, model: EmbeddingModel, learn: ImageSet, device: torch.device) -> None:

@@ -1,0 +1,23 @@
+"""`sincere compare`: train several losses on the same data, compare them, write a report."""
+
+from __future__ import annotations
+
+import sys
+
+from sincere.cli import INTERRUPTED
+from sincere.cli.flags import parse_request
+from sincere.records.comparing import ONE_EACH, CompareRequest
+
+
+def main(arguments: list[str]) -> int:
+    """Run the verb."""
+    request = parse_request(CompareRequest, arguments, verb="compare", hidden=ONE_EACH)
+    from sincere.training.interruption import InterruptedRunError
+    from sincere.workflows.compare import run_comparison
+
+    try:
+        run_comparison(request)
+    except InterruptedRunError as stopped:
+        print(f"sincere: {stopped}; the same command goes on", file=sys.stderr)
+        return INTERRUPTED
+    return 0

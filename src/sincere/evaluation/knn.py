@@ -1,0 +1,35 @@
+"""Accuracy of votes of the nearest training images (PAPER.md section 5)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from sincere.evaluation.neighbours import find_neighbours
+from sincere.evaluation.subject import Measure, Subject
+
+
+def measure(subject: Subject) -> dict[str, Measure]:
+    """Return, for each k, 1 where the k nearest training images vote for the right class."""
+    found, labels = subject.neighbours.predictions, subject.test.labels
+    right = {k: (found[k] == labels).double().cpu().numpy() for k in sorted(subject.ks)}
+    return {f"knn{k}": Measure(f"{k}-NN accuracy", values) for k, values in right.items()}
+
+
+def accuracy_1nn(
+    queries: Tensor,
+    query_labels: Tensor,
+    references: Tensor,
+    reference_labels: Tensor,
+    *,
+    leave_out: Tensor | None = None,
+) -> float:
+    """Return the share of queries whose nearest reference is of their class.
+
+    Example:
+        >>> import torch
+        >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> accuracy_1nn(z, torch.tensor([0, 1]), z, torch.tensor([0, 1]))
+        1.0
+    """
+    found = find_neighbours(queries, query_labels, references, reference_labels, ks=(1,), leave_out=leave_out)
+    return float((found.predictions[1] == query_labels).double().mean())

@@ -1,0 +1,38 @@
+"""Embeddings in the plane, to look at: t-SNE, or PCA where there are too few for it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+MOST_POINTS = 2000
+FEWEST_FOR_TSNE = 30
+N_NEIGHBOURS = 5
+
+
+def choose_points(n: int, *, most: int = MOST_POINTS) -> NDArray[np.int64]:
+    """Return at most `most` of n positions, ascending; the same ones for every model."""
+    return np.sort(np.random.default_rng(0).permutation(n)[:most]).astype(np.int64)
+
+
+def in_the_plane(embeddings: Tensor) -> tuple[NDArray[np.float32], str]:
+    """Return points (n, 2) for embeddings (n, d), and the name of the method."""
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+
+    z = embeddings.cpu().numpy()
+    if len(z) < FEWEST_FOR_TSNE or np.ptp(z, axis=0).max() == 0:
+        points = PCA(min(2, *z.shape), svd_solver="full").fit_transform(z)
+        return np.pad(points, ((0, 0), (0, 2 - points.shape[1]))).astype(np.float32), "PCA"
+    perplexity = min(30.0, (len(z) - 1) / 3)
+    return TSNE(init="pca", perplexity=perplexity, random_state=0).fit_transform(z).astype(np.float32), "t-SNE"
+
+
+def nearest_in(embeddings: Tensor, k: int = N_NEIGHBOURS) -> NDArray[np.int64]:
+    """Return for each of few embeddings (n, d) of unit length the positions of the k nearest others, nearest first."""
+    similarities = embeddings @ embeddings.T
+    similarities.fill_diagonal_(-torch.inf)
+    found: NDArray[np.int64] = similarities.topk(min(k, len(embeddings) - 1), dim=1).indices.cpu().numpy()
+    return found

@@ -1,0 +1,90 @@
+"""The settings of a comparison, as on the command line and in Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, field_validator, model_validator
+
+from sincere.records.config import TrainRequest, TrainSettings, source_name
+from sincere.records.measuring import MeasureChoices, MeasureSettings
+
+ONE_EACH = {"loss": "losses", "seed": "seeds"}  # settings of a run that a comparison has several of
+RUNS = "runs"
+
+
+class CompareRequest(MeasureChoices, TrainSettings):
+    """Train several losses on the same data under the same conditions, measure them, and write a report.
+
+    `sincere compare` compares three losses on the embedded digits in about two minutes.
+
+    `sincere compare --data photos/ --encoder resnet18 --seeds 0 1 2` takes a folder of class folders and three seeds.
+
+    `sincere compare --data cifar10.npz --classes cat dog --losses sincere supcon --epochs 20` takes two classes and two
+    losses.
+
+    Within a seed every loss has the same initial weights and the same batches. Runs that are finished are not repeated:
+    the same command goes on where it was interrupted.
+    """
+
+    leading = ("data", "losses", "seeds", "out", "epochs", "encoder")
+    losses: tuple[str, ...] = ("sincere", "supcon", "eps-supinfonce")
+    """Losses to compare: sincere, supcon, eps-supinfonce, infonce."""
+    seeds: tuple[int, ...] = (0,)
+    """One run of each loss for each seed."""
+    out: Path | None = None
+    """Folder of the comparison. Default: runs/<data>-comparison."""
+    overwrite: bool = False
+    """Begin again, in place of a comparison that is already in that folder."""
+    checkpoint_minutes: float = Field(default=5.0, ge=0)
+    """Longest time between checkpoints."""
+    quiet: bool = False
+    """Print nothing but warnings."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _several(cls, values: Any) -> Any:
+        for one, several in ONE_EACH.items():
+            if isinstance(values, dict) and one in values:
+                raise ValueError(f"{one} is not a setting of a comparison; did you mean {several!r}?")
+        return values
+
+    @field_validator("losses", "seeds")
+    @classmethod
+    def _different(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not values or len(set(values)) < len(values):
+            raise ValueError(f"losses and seeds must be given, and each one once; got {' '.join(map(str, values))}")
+        return values
+
+    def folder(self) -> Path:
+        """Return the folder of the comparison."""
+        return self.out or Path("runs") / f"{source_name(self.data)}-comparison"
+
+    def run(self, loss: str, seed: int, *, resume: bool) -> TrainRequest:
+        """Return what one of its runs is asked for."""
+        shared = {name: getattr(self, name) for name in TrainSettings.model_fields if name not in ONE_EACH}
+        return TrainRequest(
+            **shared,
+            loss=loss,
+            seed=seed,
+            out=self.folder() / RUNS / f"{loss}-{seed}",
+            resume=resume,
+            checkpoint_minutes=self.checkpoint_minutes,
+            quiet=self.quiet,
+        )
+
+    def measuring(self) -> MeasureSettings:
+        """Return how its models are measured."""
+        chosen = {name: getattr(self, name) for name in MeasureChoices.model_fields}
+        return MeasureSettings(**chosen, data_dir=self.data_dir, device=self.device, quiet=self.quiet)
+
+    def identity(self) -> dict[str, Any]:
+        """Return what decides its results, for telling whether it has been done already."""
+        names = {"out", "overwrite", "checkpoint_minutes", "quiet", *ONE_EACH}
+        return {**self.model_dump(mode="json", exclude=names), "data": _absolute(self.data)}
+
+
+def _absolute(data: str) -> str:
+    """Return where data are, however the path was written; names stay."""
+    return str(Path(data).resolve()) if Path(data).exists() else data

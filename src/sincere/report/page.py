@@ -1,0 +1,153 @@
+"""report.html: one file that shows a run or a comparison in any browser, without a network and without torch."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import vl_convert
+
+from sincere.records.files import write_whole
+from sincere.records.results import FIGURES, REPORT, MarginAbout
+from sincere.report import sections
+from sincere.report.figures import save_figure, vega_lite_version
+from sincere.report.map import Plane, map_data, planes_of
+from sincere.report.markup import Html, data_block, join, tag
+from sincere.report.panels import (
+    KINDS,
+    MOST_LABELLED,
+    Figure,
+    confusion_figure,
+    curves_figure,
+    differences_figure,
+    histogram_bars,
+    map_figure,
+    margin_text,
+    median_rules,
+    meters_figure,
+    similarity_figure,
+)
+from sincere.report.runs import Evidence, read_evidence
+from sincere.report.theme import ON_DARK, chart_config, class_colours
+
+CONTENTS = {
+    "results": "Results",
+    "similarity": "Similarities",
+    "training": "Training",
+    "classes": "Classes",
+    "map": "Map",
+    "confusion": "Confusion",
+    "reproduce": "Reproduce",
+}
+
+
+def write_report(folder: Path, *, figures: bool = True) -> Path:
+    """Write report.html, and the figures as PNG, SVG and PDF into figures/, from a folder with results.json.
+
+    Raises:
+        DataError: There are no results, or they are damaged.
+    """
+    evidence = read_evidence(folder, files=figures)
+    planes = planes_of(evidence.shown)
+    drawn = _drawn(evidence, planes)
+    if figures:
+        for figure in drawn.values():
+            if figure.panels:
+                save_figure(figure.whole(), folder / FIGURES, figure.name)
+    path = folder / REPORT
+    write_whole(path, _page(evidence, planes, drawn))
+    return path
+
+
+def _drawn(evidence: Evidence, planes: Sequence[Plane]) -> dict[str, Figure]:
+    names = evidence.results.data.class_names
+    figures = [
+        differences_figure(evidence.results),
+        similarity_figure(evidence.shown),
+        curves_figure(evidence.runs),
+        meters_figure(evidence.runs),
+        map_figure(planes, names),
+        confusion_figure(evidence.shown, names),
+    ]
+    return {figure.name: figure for figure in figures}
+
+
+def _page(evidence: Evidence, planes: Sequence[Plane], figures: dict[str, Figure]) -> str:
+    main = tag(
+        "main",
+        sections.heading(evidence),
+        sections.table(evidence, figures["differences"]),
+        sections.similarity(evidence, figures["similarity"]),
+        sections.training(evidence, figures["training"], figures["meters"]),
+        sections.classes(evidence),
+        sections.maps(evidence, planes, figures["map"]),
+        sections.confusion(evidence, figures["confusion"]),
+        sections.reproduction(evidence),
+    )
+    links = [tag("a", text, href=f"#{name}") for name, text in CONTENTS.items()]
+    toggle = tag("button", "Dark", type="button", id="theme", aria_label="switch between light and dark")
+    scripts = [_vega(), *(_asset(name) for name in ("charts.js", "tables.js", "map.js"))]
+    body = tag(
+        "body",
+        tag("nav", tag("div", *links, class_="links"), toggle, aria_label="sections"),
+        main,
+        data_block("report-data", _data(evidence, planes, figures)),
+        *(tag("script", Html(script)) for script in scripts),
+    )
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_policy(scripts)),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", f"{evidence.results.data.name}: sincere {evidence.results.kind}"),
+        tag("style", Html(_asset("page.css"))),
+    )
+    return join(Html("<!doctype html>\n"), tag("html", head, body, lang="en"), Html("\n"))
+
+
+def _data(evidence: Evidence, planes: Sequence[Plane], figures: dict[str, Figure]) -> dict[str, Any]:
+    """Return what the scripts draw from."""
+    names = evidence.results.data.class_names
+    # The map is drawn on a canvas here, where it answers to the pointer.
+    specs = [figure.specs() for name, figure in figures.items() if name != "map"]
+    one_class = [[_one_class(row.margin) for row in run.row.classes] for run in evidence.shown]
+    return {
+        "charts": {place: spec for group in specs for place, spec in group.items()},
+        "classes": one_class,
+        "kinds": KINDS,
+        "map": map_data(planes) if planes else None,
+        "class_names": names,
+        "class_colours": class_colours(len(names)),
+        "most_labelled": MOST_LABELLED,
+        "on_dark": ON_DARK,
+        "config": {"light": chart_config(dark=False), "dark": chart_config(dark=True)},
+    }
+
+
+def _one_class(about: MarginAbout) -> dict[str, Any]:
+    """Return the histograms of a class; without names for the values, because there may be many classes."""
+    bars = [[KINDS.index(bar["kind"]), bar["start"], bar["end"], bar["share"]] for bar in histogram_bars(about)]
+    return {"bars": bars, "medians": median_rules(about), "text": margin_text(about)}
+
+
+@cache
+def _vega() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one script, of the version that Altair writes for."""
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=vega_lite_version())
+    return f"(() => {{{bundle}}})();"
+
+
+def _asset(name: str) -> str:
+    return (files("sincere.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """Return a content security policy: these scripts and no other, and no request to anywhere."""
+    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
+    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:"

@@ -1,0 +1,320 @@
+"""The sections of a report, in the order of the page: results in, markup out."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from sincere.records.results import ClassRow
+from sincere.report.figures import FORMATS
+from sincere.report.map import Plane
+from sincere.report.markup import Html, join, tag
+from sincere.report.panels import LIVE, MOST_CLASSES, REPULSION, Figure
+from sincere.report.runs import Evidence, Run, titled
+from sincere.report.tables import Cell, duration, finding, number, summary_table
+from sincere.report.theme import ON_DARK, loss_colours
+
+
+def heading(evidence: Evidence) -> Html:
+    """Title, the finding, and what was run."""
+    results = evidence.results
+    data, losses = results.data, [summary.loss for summary in results.summaries]
+    seeds = sorted({row.seed for row in results.rows})
+    epochs = sorted({row.epochs for row in results.rows})
+    unfinished = [run.name for run in evidence.runs if not run.row.finished]
+    facts = {
+        "data": f"{data.name}, {len(data.class_names)} classes",
+        "images": f"{data.n_train:,} to learn from, {data.n_test:,} to test on",
+        "losses" if len(losses) > 1 else "loss": join(*(_loss(loss, losses) for loss in losses)),
+        "seeds" if len(seeds) > 1 else "seed": _listed(seeds),
+        "epochs": _listed(epochs),
+        "training time": duration(sum(row.seconds for row in results.rows)),
+        "hardware": _hardware(results.manifest),
+        "not finished": ", ".join(unfinished),
+    }
+    shown = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items() if value]
+    title = f"{_joined([titled(loss) for loss in losses])} on {data.name}"
+    started = str(results.manifest.get("started", ""))[:10]
+    return tag(
+        "header",
+        tag("p", " · ".join(part for part in (f"sincere {results.kind}", started) if part), class_="eyebrow"),
+        tag("h1", title),
+        tag("p", finding(results), class_="finding"),
+        tag("dl", *shown, class_="facts"),
+    )
+
+
+def table(evidence: Evidence, differences: Figure) -> Html:
+    """The table of losses and metrics, what its marks mean, and the paired differences."""
+    results = evidence.results
+    header, rows = summary_table(results)
+    losses = [summary.loss for summary in results.summaries]
+    colours = loss_colours(losses)
+    body = []
+    for loss, (first, *rest) in zip(losses, rows, strict=True):
+        name = first.text.replace(loss, titled(loss), 1)
+        body.append(tag("tr", tag("th", _dot(colours[loss]), name, scope="row"), *map(_cell, rest)))
+    head = tag("tr", *(tag("th", name, scope="col") for name in header))
+    caption = tag("caption", f"Each loss on the {results.data.n_test:,} test images of {results.data.name}")
+    meaning = "In brackets: 95% intervals, test images resampled."
+    if len(losses) > 1:
+        meaning += " Bold: the best loss and those not significantly below it, where some loss is."
+    if any(summary.over_seeds for summary in results.summaries):
+        meaning += " Each image is averaged over the seeds first; the t-interval over seeds stands below."
+    parts = [
+        _scrolling(tag("table", caption, tag("thead", head), tag("tbody", *body), class_="summary")),
+        tag("p", meaning, class_="note"),
+        *(tag("p", note, class_="note") for note in results.notes),
+    ]
+    if differences.panels:
+        parts += [
+            tag("h3", "Paired differences"),
+            _figure(differences, "Each test image is compared with itself under the other loss. Dots are differences, "
+                    "lines their 95% intervals; blue ones leave 0.", evidence),
+        ]  # fmt: skip
+    return _section("results", "Results", *parts)
+
+
+def similarity(evidence: Evidence, figure: Figure) -> Html:
+    """The paper's main figure, and the same for one class on demand."""
+    about = (
+        "For every test image: how similar is the nearest training image of its class, and how similar the nearest of "
+        "another class? Dashed lines are medians. The bar between them is the margin: the wider, the more room "
+        "between classes. All panels share their axes."
+    )
+    options = [tag("option", name, value=str(i)) for i, name in enumerate(evidence.results.data.class_names)]
+    places = [tag("div", class_="chart", id=f"class-{i}") for i in range(len(figure.panels))]
+    one_class = tag(
+        "details",
+        tag("summary", "One class at a time"),
+        tag("p", tag("label", "Class ", tag("select", *options, id="class-choice"))),
+        tag("div", *places, class_="panels"),
+        id="per-class",
+        class_="box",
+    )
+    return _section(
+        "similarity", "How far apart are the classes?", tag("p", about), _which_seed(evidence),
+        _figure(figure, None, evidence), one_class,
+    )  # fmt: skip
+
+
+def training(evidence: Evidence, curves: Figure, meters: Figure) -> Html:
+    """Training curves, the repulsion meter and live accuracy."""
+    if not curves.panels:
+        return _section("training", "Training", tag("p", "No metrics.jsonl was found with the runs."))
+    parts = [
+        tag("p", "Chance is the loss when all images are equally similar, floor the loss when the classes are "
+            "perfectly apart. All panels share their vertical axis."),
+        _figure(curves, None, evidence),
+    ]  # fmt: skip
+    if meters.panels:
+        titles = [panel.title.text for panel in meters.panels]
+        told = []
+        if REPULSION in titles:
+            told.append(
+                "Pairs pushed apart: the share of pairs of the same class whose similarity a step of this loss lowers. "
+                "SINCERE never does that; SupCon does where a pair is already much more similar than the "
+                "others of its class. Losses without this measure are left out."
+            )
+        if LIVE in titles:
+            told.append("Live 1-NN: accuracy on held-out or training images while training went on.")
+        parts.append(_figure(meters, " ".join(told), evidence))
+    return _section("training", "Training", *parts)
+
+
+def classes(evidence: Evidence) -> Html:
+    """The table of classes, one for each loss."""
+    about = (
+        "Confused with: the class that the nearest image of another class is most often of. Divergence: a lower bound "
+        "of the symmetrised KL divergence between the class and the rest, in nats, with its 95% interval; it cannot "
+        "exceed the cap, which grows with the number of images. A column's title sorts by it."
+    )
+    tables = [(titled(run.row.loss), _class_table(run)) for run in evidence.shown]
+    return _section("classes", "Class by class", tag("p", about), _which_seed(evidence), _tabs(tables))
+
+
+def _class_table(run: Run) -> Html:
+    header = ("class", "test images", "1-NN accuracy", "margin", "confused with", "how often", "divergence ≥", "cap")
+    words = ("class", "confused with")
+    head = [
+        tag("th", tag("button", name, type="button"), scope="col", class_=None if name in words else "number")
+        for name in header
+    ]
+    caption = tag("caption", f"Classes under {titled(run.row.loss)}")
+    rows = [_class_row(row) for row in run.row.classes]
+    return _scrolling(tag("table", caption, tag("thead", tag("tr", *head)), tag("tbody", *rows), class_="sortable"))
+
+
+def _class_row(row: ClassRow) -> Html:
+    bound = row.divergence
+    ends = tag("span", f"[{bound.low:.2f}, {bound.high:.2f}]", class_="interval") if bound else None
+    shown = join(f"{bound.estimate:.2f} ", ends) if bound else None
+    return tag(
+        "tr",
+        tag("th", row.name, scope="row"),
+        _number(row.n_test, f"{row.n_test:,}"),
+        _number(row.accuracy, None if row.accuracy is None else number(row.accuracy, share=True)),
+        _number(row.margin.margin, None if row.margin.margin is None else number(row.margin.margin, share=False)),
+        tag("td", row.confused_with or "-"),
+        _number(row.confused_share, None if row.confused_share is None else number(row.confused_share, share=True)),
+        _number(bound.estimate if bound else None, shown),
+        _number(row.divergence_cap, None if row.divergence_cap is None else f"{row.divergence_cap:.2f}"),
+    )
+
+
+def maps(evidence: Evidence, planes: Sequence[Plane], figure: Figure) -> Html:
+    """The maps, drawn by the page's script, and the card of the image pointed at."""
+    missing = [
+        tag("p", f"No map of {run.name}: {run.map_missing}.", class_="note")
+        for run in evidence.shown
+        if run.map is None
+    ]
+    if not planes:
+        return _section("map", "Map of the test images", *missing)
+    n, method = len(planes[0].map.ids), planes[0].map.method
+    about = (
+        f"{n:,} test images in the plane by {method}, coloured by class; crosses are classified wrongly. Point at or "
+        "touch one to see it with its nearest neighbours under each loss; arrow keys walk through them. "
+        "Distances between groups in such a map mean little; which images are together means more."
+    )
+    colours = loss_colours([plane.loss for plane in planes])
+    drawn = []
+    for i, plane in enumerate(planes):
+        name = titled(plane.loss)
+        canvas = tag("canvas", role="img", tabindex="0", aria_label=f"{method} map of {n:,} test images, {name}")
+        drawn.append(tag("div", tag("h3", _dot(colours[plane.loss]), name), canvas, class_="map", id=f"map-{i}"))
+    card = tag("div", tag("p", "Point at an image.", class_="note"), id="card", class_="box", aria_live="polite")
+    choice = tag("div", class_="choice", id="map-choice", role="group", aria_label="loss of the map shown")
+    return _section(
+        "map", "Map of the test images", tag("p", about), _which_seed(evidence), *missing, choice,
+        tag("div", *drawn, class_="maps"), card, _file_links(figure) if evidence.files else None,
+    )  # fmt: skip
+
+
+def confusion(evidence: Evidence, figure: Figure) -> Html:
+    """The confusion matrices."""
+    about = "Rows are the classes of the test images, columns the class of the nearest training image."
+    n_classes = len(evidence.results.data.class_names)
+    if n_classes > MOST_CLASSES:
+        about += f" Of {n_classes} classes, the {MOST_CLASSES} with most mistakes over the losses."
+    return _section(
+        "confusion", "What is taken for what?", tag("p", about), _which_seed(evidence), _figure(figure, None, evidence)
+    )
+
+
+def reproduction(evidence: Evidence) -> Html:
+    """Commands, versions, hardware and the configuration of every run."""
+    manifest = evidence.results.manifest
+    command = manifest.get("command") or []
+    parts = [
+        tag("p", "On the same processor, the same settings give the same weights."),
+        tag("pre", shlex.join(map(str, command))) if command else None,
+        _manifest(manifest),
+        tag("h3", "Settings of each run"),
+    ]
+    for run in evidence.runs:
+        own = run.manifest.get("command") or []
+        parts.append(
+            tag(
+                "details",
+                tag("summary", run.name),
+                tag("p", f"Folder: {run.row.folder}", class_="note"),
+                tag("pre", shlex.join(map(str, own))) if own and own != command else None,
+                tag("pre", run.config),
+                _manifest(run.manifest) if run.manifest else None,
+                class_="box",
+            )
+        )
+    return _section("reproduce", "Settings, versions and how to repeat it", *parts)
+
+
+def _manifest(manifest: dict[str, Any]) -> Html:
+    plain = {name: value for name, value in manifest.items() if name not in ("versions", "command")}
+    versions = manifest.get("versions") or {}
+    facts = {**plain, **versions}
+    return tag(
+        "dl",
+        *(tag("div", tag("dt", name.replace("_", " ")), tag("dd", "-" if value is None else str(value)))
+          for name, value in facts.items()),
+        class_="facts small",
+    )  # fmt: skip
+
+
+def _section(identifier: str, title: str, *parts: Html | None) -> Html:
+    return tag("section", tag("h2", title), *parts, id=identifier)
+
+
+def _figure(figure: Figure, caption: str | None, evidence: Evidence) -> Html:
+    places = [
+        tag("div", class_="chart", id=f"{figure.name}-{i}", data_description=panel.description)
+        for i, panel in enumerate(figure.panels)
+    ]
+    links = _file_links(figure) if evidence.files else None
+    return tag(
+        "figure", tag("div", *places, class_="panels"), tag("figcaption", caption, " " if caption else None, links)
+    )
+
+
+def _file_links(figure: Figure) -> Html:
+    links = [tag("a", suffix.upper(), href=f"figures/{figure.name}.{suffix}") for suffix in FORMATS]
+    return tag("span", "For a paper: ", links[0], " ", links[1], " ", links[2], class_="files")
+
+
+def _tabs(panels: Sequence[tuple[str, Html]]) -> Html:
+    """One panel of several shown at a time; all of them without scripts. A single one needs no tabs."""
+    if len(panels) == 1:
+        return panels[0][1]
+    return tag("div", *(tag("div", panel, class_="tab", data_name=name) for name, panel in panels), class_="tabs")
+
+
+def _scrolling(content: Html) -> Html:
+    return tag("div", content, class_="scroll", tabindex="0")
+
+
+def _cell(cell: Cell) -> Html:
+    figure, bracket, rest = cell.text.partition(" [")
+    text = tag("b", figure) if cell.bold else figure
+    ends = tag("span", bracket.strip() + rest, class_="interval") if bracket else None
+    detail = tag("span", cell.detail, class_="detail") if cell.detail else None
+    return tag("td", text, " " if ends else None, ends, detail, class_="number")
+
+
+def _number(value: float | None, text: str | None) -> Html:
+    """A cell that sorts by a value; without one it sorts last."""
+    return tag("td", text or "-", class_="number", data_value=None if value is None else repr(value))
+
+
+def _which_seed(evidence: Evidence) -> Html | None:
+    """Say which run is shown where a loss has several."""
+    if len(evidence.shown) == len(evidence.runs):
+        return None
+    seeds = sorted({run.row.seed for run in evidence.shown})
+    return tag("p", f"Shown: the runs with seed {_listed(seeds)}.", class_="note")
+
+
+def _loss(loss: str, losses: Sequence[str]) -> Html:
+    return tag("span", _dot(loss_colours(losses)[loss]), titled(loss), class_="loss")
+
+
+def _dot(colour: str) -> Html:
+    ground = f"background: light-dark({colour}, {ON_DARK.get(colour, colour)})"
+    return tag("span", class_="dot", style=ground, aria_hidden="true")
+
+
+def _listed(values: Sequence[int]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _joined(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _hardware(manifest: dict[str, Any]) -> str:
+    parts = [
+        manifest.get("processor"),
+        f"{manifest['cores']} cores" if manifest.get("cores") else None,
+        f"{manifest['memory_gb']} GB" if manifest.get("memory_gb") else None,
+        manifest.get("device"),
+    ]
+    return ", ".join(str(part) for part in parts if part)

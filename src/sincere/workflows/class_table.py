@@ -1,0 +1,60 @@
+"""The table of classes: accuracy, margin, what it is confused with, and how far it provably is from the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isnan
+
+import numpy as np
+
+from sincere.evaluation.margins import Margin, class_margins
+from sincere.evaluation.subject import Part, Subject
+from sincere.records.results import ClassRow, MarginAbout
+from sincere.theory.divergence import ClassDivergence, class_divergence_bounds
+
+
+def class_table(subject: Subject, class_names: Sequence[str], *, temperature: float) -> tuple[ClassRow, ...]:
+    """Return a row for each class, in label order."""
+    test, found = subject.test, subject.neighbours
+    labels, predictions = test.labels.cpu().numpy(), found.predictions[1].cpu().numpy()
+    noise_classes = subject.train.labels[found.noise_position].cpu().numpy()
+    target, noise = (x.cpu().numpy() for x in (found.target_similarity, found.noise_similarity))
+    margins = class_margins(target, noise, labels, len(class_names))
+    bounds = _bounds(test, temperature)
+    rows = []
+    for label, name in enumerate(class_names):
+        mine = labels == label
+        n_test = int(mine.sum())
+        counts = np.bincount(noise_classes[mine], minlength=len(class_names))
+        bound = bounds.get(label)
+        rows.append(
+            ClassRow(
+                name=name,
+                n_test=n_test,
+                accuracy=float((predictions[mine] == label).mean()) if n_test else None,
+                margin=margin_about(margins[label]),
+                confused_with=class_names[int(counts.argmax())] if n_test else None,
+                confused_share=float(counts.max() / n_test) if n_test else None,
+                divergence=bound.bound if bound else None,
+                divergence_cap=bound.cap if bound else None,
+            )
+        )
+    return tuple(rows)
+
+
+def _bounds(test: Part, temperature: float) -> dict[int, ClassDivergence]:
+    """Return the divergence bounds of the classes with two test images or more; a single one has no partner."""
+    _, inverse, counts = test.labels.unique(return_inverse=True, return_counts=True)
+    if int((counts >= 2).sum()) < 2:
+        return {}
+    kept = counts[inverse] >= 2
+    bounds = class_divergence_bounds(test.embeddings[kept], test.labels[kept], temperature=temperature)
+    return {bound.label: bound for bound in bounds}
+
+
+def margin_about(found: Margin) -> MarginAbout:
+    """Return a margin as it is stored: null where there are no images."""
+    names = ("margin", "target_median", "noise_median")
+    values = {name: getattr(found, name) for name in names}
+    known = {name: None if isnan(value) else value for name, value in values.items()}
+    return MarginAbout(**known, n=found.n, target=found.target, noise=found.noise)

@@ -1,0 +1,168 @@
+"""Compare losses: train each under the same conditions, evaluate, compare with paired statistics, write a report."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from sincere.data.dataset import Dataset
+from sincere.errors import DataError
+from sincere.records.arrays import PerImage
+from sincere.records.comparing import RUNS, CompareRequest
+from sincere.records.config import CONFIG
+from sincere.records.files import write_whole
+from sincere.records.manifest import make_manifest
+from sincere.records.results import CSV, FIGURES, REPORT, RESULTS, Results
+from sincere.report.page import write_report
+from sincere.report.tables import write_csv
+from sincere.statistics.comparison import chance_note
+from sincere.statistics.comparison import compare as compare_images
+from sincere.workflows.evaluate import evaluate_run, quiet_or, show
+from sincere.workflows.hardware import choose_device
+from sincere.workflows.measure import check_metrics
+from sincere.workflows.run_data import load_data, stored_settings
+from sincere.workflows.run_folder import RunFolder
+from sincere.workflows.train import run_training
+from sincere.workflows.training_setup import check_names, resolve
+
+REQUEST = "comparison.json"
+NAMES = {REQUEST, RUNS, RESULTS, CSV, REPORT, FIGURES}  # all that a comparison writes
+EPSILON_NOTE = "the paper does not compare margins of eps-supinfonce: its epsilon asks for a margin of its own"
+
+
+def compare(**settings: Any) -> Results:
+    """Compare losses with the settings of `sincere compare`.
+
+    Raises:
+        InputValueError: A setting is wrong.
+        DataError: The data or the folder are.
+    """
+    return run_comparison(CompareRequest.make(**settings))
+
+
+def run_comparison(request: CompareRequest, console: Console | None = None) -> Results:
+    """Train, evaluate and compare what is not done yet; write the report and say what was found."""
+    console = console or Console()
+    say = quiet_or(request.quiet, console)
+    folder = request.folder()
+    _check(request)
+    stored = _stored(request)
+    if stored is not None:
+        say(f"{folder}: is done already; --overwrite begins again")
+        show(stored, folder / REPORT, console, quiet=request.quiet)
+        return stored
+    say(f"comparison: {folder}")
+    device = choose_device(request.device)
+    data = load_data(request, device, None if request.quiet else console)
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = _runs(request, data, device, console, say)
+    results = _compared(request, rows, device)
+    results.write(folder)
+    write_csv(results, folder)
+    page = write_report(folder)
+    write_whole(folder / REQUEST, json.dumps(request.identity(), indent=1) + "\n")
+    show(results, page, console, quiet=request.quiet)
+    return results
+
+
+def _check(request: CompareRequest) -> None:
+    """Raise for names that do not exist and for a folder that holds something else, before anything is loaded."""
+    for loss in request.losses:
+        check_names(request.run(loss, request.seeds[0], resume=False))
+    check_metrics(request.measuring())
+    folder = request.folder()
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise DataError(f"{folder}: is a file; choose a folder with --out")
+    names = {path.name for path in folder.iterdir() if not path.name.endswith(".unfinished")}
+    if foreign := sorted(names - NAMES):
+        remedy = "choose another folder with --out"
+        raise DataError(f"{folder}: holds files that are not a comparison's, such as {foreign[0]}; {remedy}")
+    if request.overwrite:
+        for name in sorted(names):
+            path = folder / name
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def _stored(request: CompareRequest) -> Results | None:
+    """Return the results of the same request, if it has been done."""
+    folder = request.folder()
+    try:
+        done = json.loads((folder / REQUEST).read_text())
+        return Results.read(folder) if done == request.identity() and (folder / REPORT).exists() else None
+    except (OSError, ValueError, DataError):
+        return None
+
+
+def _runs(
+    request: CompareRequest, data: Dataset, device: torch.device, console: Console, say: Callable[[str], None]
+) -> list[Results]:
+    """Train and evaluate every loss with every seed; what is there already is taken as it is."""
+    asked = [(loss, seed) for seed in request.seeds for loss in request.losses]
+    folders = {key: RunFolder(request.folder() / RUNS / f"{key[0]}-{key[1]}") for key in asked}
+    for (loss, seed), folder in folders.items():
+        if (folder.path / CONFIG).exists():
+            wanted = resolve(request.run(loss, seed, resume=True).settings(), data, device)
+            folder.check_same(wanted, "choose another folder with --out, or begin again with --overwrite")
+    found = []
+    for number, ((loss, seed), folder) in enumerate(folders.items(), start=1):
+        say(f"\n[{number}/{len(asked)}] {loss}, seed {seed}")
+        if folder.summary() is None:
+            run_training(request.run(loss, seed, resume=(folder.path / CONFIG).exists()), console, data)
+        else:
+            say(f"{folder.path}: is trained already")
+        found.append(_evaluated(folder, request, data, device, console, say))
+    return found
+
+
+def _evaluated(
+    folder: RunFolder,
+    request: CompareRequest,
+    data: Dataset,
+    device: torch.device,
+    console: Console,
+    say: Callable[[str], None],
+) -> Results:
+    """Return the results of a run, from its folder if they are what is asked for."""
+    measuring = request.measuring()
+    if (folder.path / RESULTS).exists():
+        stored = Results.read(folder.path)
+        if stored.measuring == measuring.choices() and stored.rows[0].finished:
+            return stored
+    settings = stored_settings(folder)
+    return evaluate_run(folder, settings, data, measuring, device=device, say=say, warn=console.print)
+
+
+def _compared(request: CompareRequest, found: list[Results], device: torch.device) -> Results:
+    """Return the results of all runs together, with the differences between the losses."""
+    folder = request.folder()
+    rows = {
+        (row.loss, row.seed): row.model_copy(update={"folder": f"{RUNS}/{row.loss}-{row.seed}"})
+        for row in (results.rows[0] for results in found)
+    }
+    images = {key: PerImage.read(folder / row.folder) for key, row in rows.items()}
+    metrics = found[0].metrics
+    measuring = request.measuring()
+    summaries, differences = compare_images(images, list(metrics), n_resamples=request.resamples, seed=measuring.seed)
+    notes = [note for results in found for note in results.notes]
+    if "eps-supinfonce" in request.losses and "margin" in metrics:
+        notes.append(EPSILON_NOTE)
+    if (note := chance_note(len(differences))) is not None:
+        notes.append(note)
+    return Results(
+        kind="comparison",
+        data=found[0].data,
+        metrics=metrics,
+        rows=tuple(rows.values()),
+        differences=tuple(differences),
+        summaries=tuple(summaries),
+        notes=tuple(dict.fromkeys(notes)),
+        measuring=measuring.choices(),
+        manifest=make_manifest(seed=measuring.seed, device=str(device)),
+    )

@@ -1,0 +1,151 @@
+"""Evaluate a run: from its folder to results.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from sincere.data.dataset import Dataset
+from sincere.errors import DataError
+from sincere.records.config import TrainSettings
+from sincere.records.manifest import make_manifest
+from sincere.records.measuring import EvaluateRequest, MeasureSettings
+from sincere.records.results import DataAbout, MetricAbout, Results, Row
+from sincere.report.page import write_report
+from sincere.report.tables import finding, terminal_table, write_csv
+from sincere.statistics.comparison import compare, row_intervals
+from sincere.workflows.hardware import choose_device
+from sincere.workflows.measure import Measured, Say, check_metrics, measure
+from sincere.workflows.run_data import Trained, load_data, load_trained, stored_settings
+from sincere.workflows.run_folder import RunFolder
+
+
+def evaluate(run: str | Path, **settings: Any) -> Results:
+    """Measure the model of a run with the settings of `sincere evaluate`.
+
+    Raises:
+        InputValueError: A setting is wrong.
+        DataError: The folder holds no run, or its data are wrong.
+    """
+    return run_evaluation(EvaluateRequest.make(run=Path(run), **settings))
+
+
+def run_evaluation(request: EvaluateRequest, console: Console | None = None) -> Results:
+    """Evaluate a run, write what was found into it, and say it."""
+    console = console or Console()
+    say = quiet_or(request.quiet, console)
+    check_metrics(request)
+    folder = RunFolder(request.run)
+    settings = stored_settings(folder)
+    changes = {"data": request.data, "data_dir": request.data_dir}
+    moved = settings.model_copy(update={name: value for name, value in changes.items() if value is not None})
+    device = choose_device(request.device)
+    data = load_data(moved, device, None if request.quiet else console)
+    results = evaluate_run(folder, settings, data, request, device=device, say=say, warn=console.print)
+    finish(results, folder.path, request, console)
+    return results
+
+
+def evaluate_run(
+    folder: RunFolder,
+    settings: TrainSettings,
+    data: Dataset,
+    request: MeasureSettings,
+    *,
+    device: torch.device,
+    say: Say,
+    warn: Say,
+) -> Results:
+    """Measure a run on its data and write the arrays and results.json into it."""
+    trained = load_trained(folder)
+    for note in trained.notes:
+        warn(f"note: {note}")
+    if trained.model.spec.class_names != data.class_names:
+        names = ", ".join(data.class_names[:3])
+        remedy = "`sincere transfer` measures a run on other data"
+        raise DataError(
+            f"{folder.path}: was trained on other classes than those of {data.name} ({names}, ...); {remedy}"
+        )
+    measured = measure(trained.model, data, request, device=device, temperature=settings.temperature, say=say)
+    measured.save(folder.path)
+    results = results_of(measured, trained, settings, request, kind="evaluation", folder=".", device=device)
+    results.write(folder.path)
+    write_csv(results, folder.path)
+    return results
+
+
+def results_of(
+    measured: Measured,
+    trained: Trained,
+    settings: TrainSettings,
+    request: MeasureSettings,
+    *,
+    kind: Any,
+    folder: str,
+    device: torch.device,
+) -> Results:
+    """Return the results of one run."""
+    per_image = measured.per_image()
+    row = Row(
+        loss=settings.loss,
+        seed=settings.seed,
+        metrics=row_intervals(per_image, n_resamples=request.resamples, seed=request.seed),
+        train_loss=trained.train_loss,  # type: ignore[arg-type]
+        seconds=trained.seconds,
+        epochs=trained.epochs,
+        finished=trained.finished,
+        folder=folder,
+        margin=measured.margin,
+        classes=measured.classes,
+        confusion=measured.confusion(),
+        settings=settings.model_dump(mode="json", exclude_none=True),
+    )
+    data = measured.data
+    metrics = {name: MetricAbout(title=m.title, share=m.share) for name, m in measured.measures.items()}
+    names = list(metrics)
+    one = {(settings.loss, settings.seed): per_image}
+    summaries, _ = compare(one, names, n_resamples=request.resamples, seed=request.seed)
+    about = DataAbout(name=data.name, class_names=data.class_names, n_train=len(data.train), n_test=len(data.test))
+    return Results(
+        kind=kind,
+        data=about,
+        metrics=metrics,
+        rows=(row,),
+        summaries=tuple(summaries),
+        notes=trained.notes + measured.notes,
+        measuring=request.choices(),
+        manifest=make_manifest(seed=request.seed, device=str(device)),
+    )
+
+
+def finish(results: Results, folder: Path, request: MeasureSettings, console: Console) -> None:
+    """Write the report, if it is asked for, and say what was found."""
+    page = write_report(folder) if request.report else None
+    show(results, page, console, quiet=request.quiet)
+
+
+def show(results: Results, page: Path | None, console: Console, *, quiet: bool) -> None:
+    """Print the table, what was found, and where the report is."""
+    if quiet:
+        return
+    console.print()
+    console.print(terminal_table(results))
+    console.print()
+    for note in results.notes:
+        console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
+    console.print(finding(results), soft_wrap=True, highlight=False, markup=False)
+    if page is not None:
+        console.print(f"report: {page}", soft_wrap=True, highlight=False, markup=False)
+
+
+def quiet_or(quiet: bool, console: Console) -> Say:
+    """Return what takes a line: the console's, or nothing."""
+
+    def say(text: str) -> None:
+        if not quiet:
+            console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+    return say

@@ -1,0 +1,57 @@
+"""Transfer: measure the model of a run on another data set, with the image preparation of the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from sincere.records.config import TrainSettings, source_name
+from sincere.records.measuring import TransferRequest
+from sincere.records.results import Results
+from sincere.report.tables import write_csv
+from sincere.workflows.evaluate import finish, quiet_or, results_of
+from sincere.workflows.hardware import choose_device
+from sincere.workflows.measure import check_metrics, measure
+from sincere.workflows.run_data import load_data, load_trained, stored_settings
+from sincere.workflows.run_folder import TRANSFER, RunFolder
+
+
+def transfer(run: str | Path, to: str | Path, **settings: Any) -> Results:
+    """Measure the model of a run on another data set with the settings of `sincere transfer`.
+
+    Raises:
+        InputValueError: A setting is wrong.
+        DataError: The folder holds no run, or the other data are wrong.
+    """
+    return run_transfer(TransferRequest.make(run=Path(run), to=str(to), **settings))
+
+
+def run_transfer(request: TransferRequest, console: Console | None = None) -> Results:
+    """Measure, write what was found into the run's transfer/<data>, and say it."""
+    console = console or Console()
+    say = quiet_or(request.quiet, console)
+    check_metrics(request)
+    run = RunFolder(request.run)
+    settings = stored_settings(run)
+    device = choose_device(request.device)
+    trained = load_trained(run)
+    for note in trained.notes:
+        console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
+    other = TrainSettings.make(
+        data=request.to,
+        classes=request.classes,
+        data_dir=request.data_dir or settings.data_dir,
+        size=trained.model.spec.size,
+    )
+    data = load_data(other, device, None if request.quiet else console)
+    folder = request.out or run.path / TRANSFER / source_name(request.to)
+    measured = measure(trained.model, data, request, device=device, temperature=settings.temperature, say=say)
+    folder.mkdir(parents=True, exist_ok=True)
+    measured.save(folder)
+    results = results_of(measured, trained, settings, request, kind="transfer", folder=".", device=device)
+    results.write(folder)
+    write_csv(results, folder)
+    finish(results, folder, request, console)
+    return results

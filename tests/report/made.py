@@ -1,0 +1,231 @@
+"""A comparison folder like those that `sincere compare` leaves, from numpy alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from math import log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sincere.records.arrays import EmbeddingMap
+from sincere.records.config import TrainSettings, write_config
+from sincere.records.estimates import Estimate
+from sincere.records.histograms import Histogram
+from sincere.records.log import METRICS, MetricsLog
+from sincere.records.manifest import make_manifest, write_manifest
+from sincere.records.results import (
+    ClassRow,
+    DataAbout,
+    Difference,
+    LossSummary,
+    MarginAbout,
+    MetricAbout,
+    Results,
+    Row,
+    TrainLoss,
+)
+
+SCRIPT = "<script>alert(1)</script>"
+CLASSES = ("zero", SCRIPT, "two", "three", "four & more", 'fi"ve', "six", "seven", "eight", "nine")
+LOSSES = ("sincere", "supcon", "eps-supinfonce")
+NOISE_CENTRES = {"sincere": 0.06, "supcon": 0.42, "eps-supinfonce": 0.05}
+N_NEIGHBOURS = 5
+ABOUT = {"margin": MetricAbout(title="margin", share=False), "knn1": MetricAbout(title="1-NN accuracy", share=True)}
+
+
+def make_comparison(
+    folder: Path,
+    *,
+    losses: Sequence[str] = LOSSES,
+    seeds: Sequence[int] = (0,),
+    class_names: Sequence[str] = CLASSES,
+    n_test: int = 359,
+    epochs: int = 40,
+    side: int = 8,
+    channels: int = 1,
+    empty_classes: int = 0,
+) -> Path:
+    """Write results.json and the runs; the last `empty_classes` classes have no test images."""
+    labels = np.arange(n_test) % (len(class_names) - empty_classes)
+    rows = [
+        _write_run(folder, loss, seed, labels, class_names, epochs=epochs, pixels=(side, side, channels))
+        for seed in seeds
+        for loss in losses
+    ]
+    results_of(rows, class_names, n_test).write(folder)
+    return folder
+
+
+def results_of(rows: Sequence[Row], class_names: Sequence[str], n_test: int) -> Results:
+    """Return the results of these rows, with differences between every two losses."""
+    losses = list(dict.fromkeys(row.loss for row in rows))
+    seeds = tuple(dict.fromkeys(row.seed for row in rows))
+    metrics = {loss: next(row.metrics for row in rows if row.loss == loss) for loss in losses}
+    differences = [
+        _difference(name, a, b, metrics[a][name].estimate - metrics[b][name].estimate)
+        for name in ABOUT
+        for a, b in combinations(losses, 2)
+    ]
+    summaries = [
+        LossSummary(
+            loss=loss,
+            seeds=seeds,
+            metrics=metrics[loss],
+            over_seeds=metrics[loss] if len(seeds) > 1 else {},
+            bold=("margin",) if len(losses) > 1 and metrics[loss]["margin"].estimate > 0.7 else (),
+        )
+        for loss in losses
+    ]
+    return Results(
+        kind="comparison" if len(losses) > 1 else "evaluation",
+        data=DataAbout(name="digits", class_names=tuple(class_names), n_train=1438, n_test=n_test),
+        metrics=ABOUT,
+        rows=tuple(rows),
+        differences=tuple(differences),
+        summaries=tuple(summaries),
+        notes=("The paper does not compare margins of eps-SupInfoNCE.",),
+        measuring={"metrics": list(ABOUT), "n_resamples": 1000},
+        manifest=_manifest("compare", 0),
+    )
+
+
+def _difference(name: str, a: str, b: str, estimate: float) -> Difference:
+    low, high = estimate - 0.02, estimate + 0.02
+    return Difference(metric=name, a=a, b=b, estimate=estimate, low=low, high=high, significant=low > 0 or high < 0)
+
+
+def _write_run(
+    folder: Path,
+    loss: str,
+    seed: int,
+    labels: NDArray[np.int64],
+    class_names: Sequence[str],
+    *,
+    epochs: int,
+    pixels: tuple[int, int, int],
+) -> Row:
+    random = np.random.default_rng([seed, len(loss)])
+    name = f"runs/{loss}-{seed}"
+    run = folder / name
+    run.mkdir(parents=True)
+    settings = TrainSettings(loss=loss, seed=seed, epochs=epochs)
+    write_config(settings, run)
+    write_manifest(_manifest("train", seed), run)
+    curve = _write_log(run, loss, epochs)
+    n, n_classes = len(labels), len(class_names)
+    target = 1 - random.gamma(2, 0.02, n)
+    noise = np.clip(random.normal(NOISE_CENTRES.get(loss, 0.2), 0.12, n), -1, 1)
+    predictions = np.where(random.random(n) < 0.03, random.integers(n_classes, size=n), labels)
+    _write_map(run, labels, predictions, n_classes, pixels, random, spread=2.0 if loss == "supcon" else 1.0)
+    accuracy = float((predictions == labels).mean())
+    margin = margin_of(target, noise)
+    assert margin.margin is not None
+    confusion = np.zeros((n_classes, n_classes), dtype=int)
+    np.add.at(confusion, (labels, predictions), 1)
+    return Row(
+        loss=loss,
+        seed=seed,
+        metrics={
+            "margin": Estimate(margin.margin, margin.margin - 0.01, margin.margin + 0.01),
+            "knn1": Estimate(accuracy, accuracy - 0.01, min(1.0, accuracy + 0.01)),
+        },
+        train_loss=TrainLoss(first=curve[0], last=curve[-1]),
+        seconds=43.2,
+        epochs=epochs,
+        finished=True,
+        folder=name,
+        margin=margin,
+        classes=tuple(
+            _class_row(class_names, c, target[labels == c], noise[labels == c], predictions[labels == c])
+            for c in range(n_classes)
+        ),
+        confusion=tuple(tuple(map(int, row)) for row in confusion),
+        settings=settings.model_dump(mode="json"),
+    )
+
+
+def margin_of(target: NDArray[np.float64], noise: NDArray[np.float64]) -> MarginAbout:
+    """Return the margin of these similarities, with histograms of 100 bins over [-1, 1]."""
+    counts = [np.histogram(values, bins=100, range=(-1, 1))[0] for values in (target, noise)]
+    shown = [Histogram(-1.0, 1.0, tuple(map(int, values))) for values in counts]
+    medians = [float(np.median(values)) if len(values) else None for values in (target, noise)]
+    margin = None if medians[0] is None or medians[1] is None else medians[0] - medians[1]
+    return MarginAbout(
+        margin=margin,
+        n=len(target),
+        target_median=medians[0],
+        noise_median=medians[1],
+        target=shown[0],
+        noise=shown[1],
+    )
+
+
+def _class_row(
+    class_names: Sequence[str],
+    label: int,
+    target: NDArray[np.float64],
+    noise: NDArray[np.float64],
+    predictions: NDArray[np.int64],
+) -> ClassRow:
+    there = len(target) > 0
+    cap = log(len(target) * 9 + 2)
+    return ClassRow(
+        name=class_names[label],
+        n_test=len(target),
+        accuracy=float((predictions == label).mean()) if there else None,
+        margin=margin_of(target, noise),
+        confused_with=class_names[(label + 1) % len(class_names)] if there else None,
+        confused_share=0.4 if there else None,
+        divergence=Estimate(0.8 * cap, 0.7 * cap, 0.9 * cap) if there else None,
+        divergence_cap=cap if there else None,
+    )
+
+
+def _write_log(run: Path, loss: str, epochs: int) -> list[float]:
+    chance, floor = 6.2, 3.9 if loss == "supcon" else -0.25 if loss == "eps-supinfonce" else 0.0
+    log_file, curve = MetricsLog(run / METRICS), []
+    for epoch in range(1, epochs + 1):
+        value = floor + (chance - floor) * 0.9**epoch
+        row: dict[str, Any] = {"epoch": epoch, "seconds": 1.1 * epoch, "loss": value, "chance": chance, "floor": floor}
+        if loss in ("sincere", "supcon"):
+            row["repulsion_share"] = 0.3 * (1 - 0.9**epoch) if loss == "supcon" else 0.0
+        if epoch % 10 == 0:
+            row["knn1_train"] = 1 - 0.8**epoch
+        log_file.append(row)
+        curve.append(value)
+    return curve
+
+
+def _write_map(
+    run: Path,
+    labels: NDArray[np.int64],
+    predictions: NDArray[np.int64],
+    n_classes: int,
+    pixels: tuple[int, int, int],
+    random: np.random.Generator,
+    *,
+    spread: float,
+) -> None:
+    angles = 2 * np.pi * labels / n_classes
+    points = 10 * np.stack([np.cos(angles), np.sin(angles)], axis=1) + spread * random.normal(size=(len(labels), 2))
+    distances = ((points[:, None] - points[None]) ** 2).sum(axis=2)
+    np.fill_diagonal(distances, np.inf)
+    patterns = np.random.default_rng(1).random((n_classes, *pixels))
+    grain = np.random.default_rng(2).random((len(labels), *pixels))
+    EmbeddingMap(
+        ids=1000 + np.arange(len(labels)),
+        labels=labels,
+        predictions=predictions,
+        points=points.astype(np.float32),
+        neighbours=np.argsort(distances, axis=1)[:, :N_NEIGHBOURS],
+        thumbnails=(255 * (0.8 * patterns[labels] + 0.2 * grain)).astype(np.uint8),
+        method="t-SNE",
+    ).write(run)
+
+
+def _manifest(verb: str, seed: int) -> dict[str, Any]:
+    return {**make_manifest(seed=seed, device="cpu"), "command": ["sincere", verb, "--data", "my photos/<b>"]}

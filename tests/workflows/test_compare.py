@@ -1,0 +1,204 @@
+"""`compare` trains under the same conditions, goes on where it was, and does nothing twice."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import sincere
+from sincere.cli import main
+from sincere.data.loader import ViewLoader
+from sincere.errors import DataError, InputValueError
+from sincere.records.arrays import PerImage
+from sincere.records.results import Results
+from sincere.statistics.bootstrap import intervals
+from sincere.training.checkpoints import Checkpoints
+from sincere.training.fit import Fit
+from sincere.training.interruption import InterruptedRunError
+from sincere.workflows import compare as compare_module
+from tests.workflows.conftest import QUICK
+
+LOSSES = ("sincere", "supcon", "eps-supinfonce")
+OPTIONS: dict[str, Any] = {**QUICK, "losses": LOSSES, "seeds": (0, 1), "resamples": 200}
+
+
+@pytest.fixture(scope="module")
+def compared(data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("compared") / "comparison"
+    sincere.compare(data=data, out=folder, **OPTIONS)
+    return folder
+
+
+def test_rows_differences_and_summaries(compared: Path) -> None:
+    results = Results.read(compared)
+    assert [(row.loss, row.seed) for row in results.rows] == [(loss, seed) for seed in (0, 1) for loss in LOSSES]
+    n_metrics = len(results.metrics)
+    assert n_metrics == 4
+    assert len(results.differences) == 3 * n_metrics
+    assert [summary.loss for summary in results.summaries] == list(LOSSES)
+    images = {row.loss: [] for row in results.rows}
+    for row in results.rows:
+        images[row.loss].append(PerImage.read(compared / row.folder).values["margin"])
+    expected = intervals([np.mean(images[loss], axis=0) for loss in LOSSES], n_resamples=200)
+    margins = [d for d in results.differences if d.metric == "margin"]
+    for difference, estimate in zip(margins, expected.differences.values(), strict=True):
+        assert (difference.estimate, difference.low, difference.high) == (
+            estimate.estimate,
+            estimate.low,
+            estimate.high,
+        )
+        assert difference.significant == (estimate.low > 0 or estimate.high < 0)
+    assert all(set(summary.over_seeds) == set(results.metrics) for summary in results.summaries)
+    assert any("12 differences were tested" in note for note in results.notes)
+    assert any("does not compare margins of eps-supinfonce" in note for note in results.notes)
+    content = json.loads((compared / "results.json").read_text())
+    assert content["differences"][0].keys() == {"metric", "a", "b", "estimate", "low", "high", "significant"}
+
+
+def test_csv_has_a_line_for_each_run_and_metric(compared: Path) -> None:
+    with (compared / "results.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    results = Results.read(compared)
+    assert len(lines) == len(results.rows) * len(results.metrics)
+    first = next(line for line in lines if line["metric"] == "knn1")
+    assert float(first["estimate"]) == results.rows[0].metrics["knn1"].estimate
+
+
+def test_same_weights_and_batches_for_each_loss_within_a_seed(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[dict[str, torch.Tensor]] = []
+    seen: list[list[int]] = []
+    real_run, real_batch = Fit.run, ViewLoader.batch
+
+    def run(self: Fit) -> None:
+        started.append({name: value.clone() for name, value in self.model.state_dict().items()})
+        seen.append([])
+        real_run(self)
+
+    def batch(self: ViewLoader, step: int) -> Any:
+        made = real_batch(self, step)
+        if step == 2:
+            seen[-1] += [*made.ids.tolist(), float(made.images.sum())]
+        return made
+
+    monkeypatch.setattr(Fit, "run", run)
+    monkeypatch.setattr(ViewLoader, "batch", batch)
+    sincere.compare(data=data, out=tmp_path / "c", metrics=("knn",), **{**OPTIONS, "losses": ("sincere", "supcon")})
+    one, other, next_seed, _ = started
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert any(not torch.equal(one[name], next_seed[name]) for name in one)
+    assert seen[0] == seen[1] != seen[2]
+    weights = [load_file(tmp_path / "c" / "runs" / f"{loss}-0" / "model.safetensors") for loss in ("sincere", "supcon")]
+    assert any(not torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_the_same_request_returns_the_stored_result(compared: Path, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {path: path.stat().st_mtime_ns for path in compared.rglob("*")}
+    monkeypatch.setattr(compare_module, "load_data", lambda *arguments: pytest.fail("loads data"))
+    again = sincere.compare(data=data, out=compared, **OPTIONS)
+    assert again == Results.read(compared)
+    assert before == {path: path.stat().st_mtime_ns for path in compared.rglob("*")}
+
+
+def test_another_loss_reuses_the_finished_runs(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {**OPTIONS, "seeds": (0,), "metrics": ("knn",)}
+    sincere.compare(data=data, out=tmp_path, **{**options, "losses": ("sincere", "supcon")})
+    trained: list[str] = []
+    real = compare_module.run_training
+    monkeypatch.setattr(
+        compare_module, "run_training", lambda request, *rest: trained.append(request.loss) or real(request, *rest)
+    )
+    more = sincere.compare(data=data, out=tmp_path, **options)
+    assert trained == ["eps-supinfonce"]
+    assert [row.loss for row in more.rows] == list(LOSSES)
+    measured = sincere.compare(data=data, out=tmp_path, **{**options, "metrics": ("knn", "margin")})
+    assert trained == ["eps-supinfonce"]
+    assert set(measured.metrics) == {"knn1", "knn5", "margin"}
+
+
+def test_an_interrupted_comparison_goes_on_to_the_same_end(
+    compared: Path, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, steps = Checkpoints.save, []
+
+    def save(self: Checkpoints, *arguments: Any) -> Path:
+        path = real(self, *arguments)
+        steps.append(path)
+        if len(steps) == 7:  # within the second run
+            raise InterruptedRunError("stopped")
+        return path
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", save)
+        with pytest.raises(InterruptedRunError):
+            sincere.compare(data=data, out=tmp_path, checkpoint_minutes=0, **OPTIONS)
+    finished = [path.parent.name for path in tmp_path.glob("runs/*/summary.json")]
+    assert finished == ["sincere-0"]
+    assert not (tmp_path / "results.json").exists()
+    results = sincere.compare(data=data, out=tmp_path, **OPTIONS)
+    whole = Results.read(compared)
+    assert results.differences == whole.differences
+    assert [row.metrics for row in results.rows] == [row.metrics for row in whole.rows]
+
+
+def test_other_settings_are_refused_and_overwrite_begins_again(compared: Path, data: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="its run has epochs = 4, not 5; choose another folder with --out, or begin"):
+        sincere.compare(data=data, out=compared, **{**OPTIONS, "epochs": 5})
+    (tmp_path / "letter.txt").write_text("dear")
+    for overwrite in (False, True):
+        with pytest.raises(DataError, match=r"holds files that are not a comparison's, such as letter.txt"):
+            sincere.compare(data=data, out=tmp_path, overwrite=overwrite, **OPTIONS)
+    assert (tmp_path / "letter.txt").exists()
+    (tmp_path / "letter.txt").unlink()
+    options = {**OPTIONS, "losses": ("sincere",), "seeds": (0,), "metrics": ("knn",)}
+    one = sincere.compare(data=data, out=tmp_path, **options)
+    assert one.differences == ()
+    again = sincere.compare(data=data, out=tmp_path, overwrite=True, **{**options, "epochs": 1})
+    assert again.rows[0].epochs == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"losses": ("sincere", "supcom")}, "loss must be one of .*Did you mean 'supcon'"),
+        ({"losses": ("sincere", "sincere")}, "each one once; got sincere sincere"),
+        ({"losses": ()}, "losses and seeds must be given"),
+        ({"seeds": (1, 1)}, "each one once; got 1 1"),
+        ({"loss": "supcon"}, "loss is not a setting of a comparison; did you mean 'losses'"),
+        ({"seed": 1}, "did you mean 'seeds'"),
+        ({"metrics": ("knm",)}, "Did you mean 'knn'"),
+    ],
+)
+def test_bad_settings(options: dict[str, Any], message: str, data: str, tmp_path: Path) -> None:
+    with pytest.raises(InputValueError, match=message):
+        sincere.compare(data=data, out=tmp_path / "c", quiet=True, **options)
+    assert not (tmp_path / "c").exists()
+
+
+def test_the_command_ends_with_a_table_a_sentence_and_the_report(
+    compared: Path, data: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--epochs", "4", "--batch-size", "20", "--head", "linear", "--dim", "8", "--resamples", "200"]
+    assert main(["compare", "--data", data, "--out", str(compared), "--seeds", "0", "1", *words]) == 0
+    said = capsys.readouterr().out
+    assert "is done already; --overwrite begins again" in said
+    for word in ("SINCERE against SupCon", "eps-supinfonce", "training", f"report: {compared / 'report.html'}"):
+        assert word in said
+    assert main(["compare", "--loss", "supcon"]) == 2
+    assert "Did you mean --losses?" in capsys.readouterr().err
+    code = f"from sincere.cli import main; main(['compare', '--data', {data!r}, '--out', {str(compared)!r}, '--seeds',"
+    code += f" '0', '1', *{words!r}])"
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert time.perf_counter() - start < 20  # the imports; nothing is computed

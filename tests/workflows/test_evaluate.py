@@ -1,0 +1,268 @@
+"""`evaluate` and `transfer` measure a run, store what they found, and refuse what cannot be measured."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+import sincere
+from sincere.cli import main
+from sincere.errors import DataError, InputValueError
+from sincere.evaluation import METRICS
+from sincere.evaluation.neighbours import find_neighbours
+from sincere.evaluation.probe import Probe
+from sincere.records.arrays import PER_IMAGE, EmbeddingMap, PerImage
+from sincere.records.results import Results
+from sincere.workflows import measure as measure_module
+from sincere.workflows.run_folder import EMBEDDINGS, NAMES, PROBES
+from tests.workflows.conftest import QUICK, blobs
+
+
+@pytest.fixture(scope="module")
+def evaluated(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("evaluated") / "run"
+    shutil.copytree(finished, folder)
+    sincere.evaluate(folder, metrics=tuple(METRICS), ks=(1, 3), probe="both", probe_epochs=5, quiet=True)
+    return folder
+
+
+def test_figures_are_those_of_the_stored_embeddings(evaluated: Path) -> None:
+    stored = {name: torch.from_numpy(array) for name, array in load_file(evaluated / EMBEDDINGS).items()}
+    found = find_neighbours(
+        stored["test.embeddings"], stored["test.labels"], stored["train.embeddings"], stored["train.labels"], ks=(1, 3)
+    )
+    row = Results.read(evaluated).rows[0]
+    for k in (1, 3):
+        share = float((found.predictions[k] == stored["test.labels"]).double().mean())
+        assert row.metrics[f"knn{k}"].estimate == pytest.approx(share)
+    margin = np.median(found.target_similarity) - np.median(found.noise_similarity)
+    assert row.metrics["margin"].estimate == pytest.approx(margin, abs=1e-6)
+    assert row.margin.margin == pytest.approx(margin, abs=1e-6)
+    assert set(row.metrics) >= {"margin", "knn1", "knn3", "linear", "linear_paper", "map_at_r", "r_precision"}
+    assert all(figure.low <= figure.estimate <= figure.high for figure in row.metrics.values())
+    norms = stored["test.embeddings"].norm(dim=1)
+    torch.testing.assert_close(norms, torch.ones(30))
+    assert not torch.allclose(stored["test.features"].norm(dim=1), norms)
+    assert stored["test.ids"].tolist() == list(range(30))
+
+
+def test_histograms_count_every_test_image_and_classes_make_up_the_whole(evaluated: Path) -> None:
+    row = Results.read(evaluated).rows[0]
+    for histogram in (row.margin.target, row.margin.noise):
+        assert sum(histogram.counts) == 30
+    per_class = np.sum([c.margin.target.counts for c in row.classes], axis=0)
+    assert tuple(per_class) == row.margin.target.counts
+    assert [c.n_test for c in row.classes] == [10, 10, 10]
+    accuracy = np.mean([c.accuracy for c in row.classes])
+    assert accuracy == pytest.approx(row.metrics["knn1"].estimate)
+    confusion = np.array(row.confusion)
+    assert confusion.sum() == 30
+    assert confusion.trace() / 30 == pytest.approx(row.metrics["knn1"].estimate)
+    for label, c in enumerate(row.classes):
+        assert c.confused_with in {"0", "1", "2"} - {str(label)}
+        assert c.confused_share is not None
+        assert 0.5 <= c.confused_share <= 1  # of two other classes
+        assert c.divergence is not None
+        assert c.divergence_cap is not None
+        assert c.divergence.low <= c.divergence.estimate <= c.divergence_cap
+
+
+def test_the_classifiers_are_stored_and_predict(evaluated: Path) -> None:
+    stored = load_file(evaluated / EMBEDDINGS)
+    row = Results.read(evaluated).rows[0]
+    for metric, name in PROBES.items():
+        probe, class_names = Probe.load(evaluated / name)
+        assert class_names == ("0", "1", "2")
+        right = probe.correct(torch.from_numpy(stored["test.features"]), torch.from_numpy(stored["test.labels"]))
+        assert float(right.mean()) == pytest.approx(row.metrics[metric].estimate)
+    with pytest.raises(DataError, match="is missing, or is no classifier"):
+        Probe.load(evaluated / EMBEDDINGS)
+
+
+def test_the_map_shows_test_images_and_their_neighbours(evaluated: Path) -> None:
+    found = EmbeddingMap.read(evaluated)
+    assert found.points.shape == (30, 2)
+    assert np.isfinite(found.points).all()
+    assert found.thumbnails.shape == (30, 8, 8, 1)
+    assert found.method == "t-SNE"
+    z = load_file(evaluated / EMBEDDINGS)["test.embeddings"]
+    similarities = z @ z.T
+    np.fill_diagonal(similarities, -2)
+    assert np.allclose(similarities.max(axis=1), similarities[np.arange(30), found.neighbours[:, 0]])
+
+
+def test_evaluation_is_the_same_again_and_overwrite_removes_it(evaluated: Path, data: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(evaluated, folder)
+    options = {
+        "metrics": tuple(METRICS),
+        "ks": (1, 3),
+        "probe": "both",
+        "probe_epochs": 5,
+        "report": False,
+        "quiet": True,
+    }
+    again = sincere.evaluate(folder, **options)
+    assert again.rows == Results.read(evaluated).rows
+    assert {path.name for path in folder.iterdir()} <= NAMES
+    sincere.train(data=data, out=folder, overwrite=True, **QUICK)
+    assert not (folder / "results.json").exists()
+    assert not (folder / PER_IMAGE).exists()
+
+
+def test_an_unfinished_run_is_measured_at_its_last_checkpoint(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    (folder / "summary.json").unlink()
+    (folder / "model.safetensors").unlink()
+    broken = folder / "checkpoints" / "step-999999999.pt"
+    broken.write_bytes(b"cut off")
+    results = sincere.evaluate(folder, metrics=("knn",), report=False, quiet=True)
+    assert "the run is not finished; this is its last checkpoint, after step 12" in results.notes[0]
+    assert "note: " in capsys.readouterr().out  # also when quiet
+    assert not results.rows[0].finished
+    assert results.rows[0].epochs == 4
+    whole = sincere.evaluate(finished_copy(finished, tmp_path), metrics=("knn",), report=False)
+    assert results.rows[0].metrics == whole.rows[0].metrics
+    assert broken.exists()  # evaluation removes nothing
+    for path in (folder / "checkpoints").iterdir():
+        path.unlink()
+    with pytest.raises(DataError, match="holds neither a model nor a whole checkpoint; go on with"):
+        sincere.evaluate(folder)
+
+
+def finished_copy(finished: Path, tmp_path: Path) -> Path:
+    shutil.copytree(finished, tmp_path / "whole")
+    return tmp_path / "whole"
+
+
+def test_half_precision_is_used_where_it_gains_and_leaves_the_figures(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = finished_copy(finished, tmp_path)
+    whole = sincere.evaluate(folder, report=False, quiet=True)
+    monkeypatch.setattr(measure_module, "bfloat16_gains", lambda device: True)
+    with monkeypatch.context() as patch:
+        patch.setattr(measure_module, "half_is_enough", lambda *arguments: True)
+        half = sincere.evaluate(folder, report=False, quiet=True)
+    assert "bfloat16, which left the metrics" in half.notes[0]
+    for name, figure in whole.rows[0].metrics.items():
+        assert half.rows[0].metrics[name].estimate == pytest.approx(figure.estimate, abs=0.02)
+    assert half.rows[0].metrics["margin"] != whole.rows[0].metrics["margin"]
+    with monkeypatch.context() as patch:
+        patch.setattr(measure_module, "half_is_enough", lambda *arguments: False)
+        refused = sincere.evaluate(folder, report=False, quiet=True)
+    assert refused.rows == whole.rows
+    assert "float32: bfloat16 changed the metrics" in refused.notes[0]
+
+
+def test_transfer_prepares_images_as_the_run_does(finished: Path, tmp_path: Path) -> None:
+    """Colour images of another size go through a grey 8-px network."""
+    other = blobs(tmp_path / "other.npz", channels=3, side=20)
+    folder = finished_copy(finished, tmp_path)
+    results = sincere.transfer(folder, other, probe="both", probe_epochs=20, quiet=True)
+    written = folder / "transfer" / "other"
+    assert Results.read(written) == results
+    assert results.kind == "transfer"
+    assert results.data.name == "other"
+    assert {path.name for path in written.iterdir()} >= {*PROBES.values(), EMBEDDINGS, PER_IMAGE, "report.html"}
+    for name in ("knn1", "linear", "linear_paper"):
+        assert results.rows[0].metrics[name].estimate > 0.8, name
+    elsewhere = sincere.transfer(
+        folder, other, classes=("0", "2"), out=tmp_path / "two", metrics=("knn",), report=False, quiet=True
+    )
+    assert elsewhere.data.class_names == ("0", "2")
+    assert (tmp_path / "two" / "results.json").exists()
+
+
+def test_a_negative_margin_is_reported_as_negative(finished: Path, tmp_path: Path) -> None:
+    """Test labels are those of another class, so that the nearest noise is nearer than the nearest target."""
+    path = tmp_path / "blobs.npz"
+    arrays = dict(np.load(blobs(path)))
+    arrays["test_labels"] = (arrays["test_labels"] + 1) % 3
+    np.savez(path, **arrays)
+    results = sincere.evaluate(finished_copy(finished, tmp_path), data=str(path), report=False, quiet=True)
+    figure = results.rows[0].metrics["margin"]
+    assert figure.high < 0
+    assert results.rows[0].metrics["knn1"].estimate < 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metrics": ("knm",)}, "evaluate: metric must be one of .*Did you mean 'knn'"),
+        ({"ks": (61,)}, "k must be 1 to 60, the references there are; got 61"),
+        ({"ks": (0,)}, "k must be 1 to 60"),
+        ({"resamples": 3}, "resamples input should be greater than or equal to 100"),
+        ({"prob": "fast"}, "prob is not a setting; did you mean 'probe'"),
+        ({"device": "tpu"}, "device must be one of"),
+    ],
+)
+def test_bad_settings(options: dict[str, object], message: str, finished: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputValueError, match=message):
+        sincere.evaluate(finished_copy(finished, tmp_path), report=False, quiet=True, **options)
+
+
+def test_bad_folders_and_data(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(tmp_path / "nothing")]) == 2
+    assert capsys.readouterr().err.endswith("nothing: holds no run; config.toml is missing\n")
+    assert main(["evaluate"]) == 2
+    assert "RUN" in capsys.readouterr().err
+    folder = finished_copy(finished, tmp_path)
+    with pytest.raises(DataError, match="was trained on other classes than those of digits"):
+        sincere.evaluate(folder, data="digits", report=False, quiet=True)
+    path = tmp_path / "lacking.npz"
+    arrays = dict(np.load(blobs(path)))
+    arrays["train_labels"] = arrays["train_labels"] % 2
+    np.savez(path, **arrays)
+    with pytest.raises(DataError, match="class '2' has no training image"):
+        sincere.evaluate(folder, data=str(path), report=False, quiet=True)
+    assert not (folder / "results.json").exists()
+
+
+def test_nan_in_stored_figures_is_refused(evaluated: Path, tmp_path: Path) -> None:
+    arrays = dict(np.load(evaluated / PER_IMAGE))
+    arrays["value_margin"][3, 0] = np.nan
+    np.savez(tmp_path / PER_IMAGE, **arrays)
+    with pytest.raises(DataError, match="margin is not finite for every image; evaluate the run again"):
+        PerImage.read(tmp_path)
+    (tmp_path / PER_IMAGE).write_bytes(b"PK damaged")
+    with pytest.raises(DataError, match="is damaged; evaluate the run again"):
+        PerImage.read(tmp_path)
+    with pytest.raises(DataError, match="is missing; evaluate the run again"):
+        PerImage.read(tmp_path / "nowhere")
+
+
+def test_nan_weights_are_refused(finished: Path, tmp_path: Path) -> None:
+    folder = finished_copy(finished, tmp_path)
+    model = sincere.load(folder)
+    with torch.no_grad():
+        next(model.head.parameters()).fill_(torch.nan)
+    from sincere.models.embedding import save_model
+
+    save_model(model, folder)
+    with pytest.raises(DataError, match="neighbours: queries must be finite; row 0 is not"):
+        sincere.evaluate(folder, report=False, quiet=True)
+
+
+def test_results_json_has_the_promised_keys(evaluated: Path) -> None:
+    content = json.loads((evaluated / "results.json").read_text())
+    assert content["schema"] == 1
+    (row,) = content["rows"]
+    assert {"loss", "seed", "metrics", "train_loss", "seconds"} <= row.keys()
+    assert row["metrics"]["margin"].keys() == {"estimate", "low", "high"}
+    assert row["train_loss"].keys() == {"first", "last"}
+    (evaluated / "results.json").read_text().index('"differences": []')
+    damaged = evaluated.parent / "damaged"
+    damaged.mkdir()
+    (damaged / "results.json").write_text('{"schema": 2}')
+    with pytest.raises(DataError, match="is damaged or of another version"):
+        Results.read(damaged)
