@@ -1,15 +1,24 @@
-# Two commands for newcomers: `make test` checks everything, `make bench` measures it. Both set up .venv first.
+# Two commands for newcomers: `make demo` does the main job, `make test` checks everything. Both set up .venv first.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test bench docs format clean
+.PHONY: demo test bench docs format clean
 
 # Installed anew only when the dependencies change.
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $(VENV)/.installed $@
+
+# The demo needs none of the development tools.
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
 	touch $@
+
+demo: $(VENV)/.installed  ## compare three losses on the embedded digits: a table, and a report to open
+	$(BIN)/sincere compare
 
 test: $(VENV)/.ready  ## lint, types, layers, tests
 	$(BIN)/ruff check .
@@ -23,6 +32,7 @@ bench: $(VENV)/.ready  ## measure, write benchmarks/results/*.json and the table
 	$(BIN)/python -m benchmarks.theory
 	$(BIN)/python -m benchmarks.data
 	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.evaluation
 	$(BIN)/python -m benchmarks.kill_and_resume
 	$(BIN)/python -m benchmarks.tables
 

@@ -56,7 +56,7 @@ def machine() -> dict[str, Any]:
         if info.exists()
         else []
     )
-    packages = ("torch", "torchvision", "kornia", "pytorch-metric-learning")
+    packages = ("torch", "torchvision", "kornia", "pytorch-metric-learning", "faiss-cpu")
     return {
         "processor": models[0] if models else platform.processor(),
         "cores": os.cpu_count(),

@@ -33,7 +33,7 @@ def peak_extra_bytes(
     return int(subprocess.run(command, check=True, cwd=root, stdout=subprocess.PIPE, text=True).stdout)
 
 
-def _peak_bytes() -> int:
+def peak_bytes() -> int:
     """The process's own high-water mark; getrusage's would start at that of the process that launched this one."""
     status = Path("/proc/self/status")
     if status.exists():
@@ -55,9 +55,9 @@ def main() -> None:
     settings = {"temperature": options.temperature, "reduction": options.reduction}
     case(make_batch(256, options.d, 10), **settings)  # libraries load and threads start here
     batch = make_batch(options.n, options.d, options.n_classes)
-    before = _peak_bytes()
+    before = peak_bytes()
     case(batch, **settings)
-    print(_peak_bytes() - before)
+    print(peak_bytes() - before)
 
 
 if __name__ == "__main__":

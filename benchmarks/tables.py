@@ -12,13 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import RESULTS
+from sincere.records.results import Results
 
 ROOT = Path(__file__).parents[1]
 CASE_KEYS = (
     *("widths", "stride", "optimizer", "learning_rate", "weight_decay", "augmentation"),
     *("n_views", "batch_views", "temperature", "head", "gelu"),
 )
-PAGES = ("README.md", "docs/benchmarks.md", "docs/theory.md", "docs/data.md", "docs/training.md")
+PAGES = (
+    "README.md",
+    "docs/benchmarks.md",
+    "docs/theory.md",
+    "docs/data.md",
+    "docs/training.md",
+    "docs/evaluation.md",
+    "docs/results.md",
+)
 
 
 def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -201,6 +210,52 @@ def training(results: dict[str, Any]) -> str:
     return f"{markdown(header, rows)}\n\n{described(results)}"
 
 
+def evaluation(results: dict[str, Any]) -> str:
+    search, resampling = results["search"], results["bootstrap"]
+    rows = [
+        [name, f"{case['median_ms'] / 1e3:.2f} s", f"{case['low_ms'] / 1e3:.2f} to {case['high_ms'] / 1e3:.2f} s"]
+        for name, case in [*search["cases"].items(), *resampling["cases"].items()]
+    ]
+    n_resamples, n_models = resampling["n_resamples"], resampling["n_models"]
+    for row, name in zip(rows[2:], resampling["cases"], strict=True):
+        row[0] = f"bootstrap of {name}: {n_models} models and their differences, {n_resamples:,} resamples"
+    sizes = f"{results['n_test']:,} test and {results['n_train']:,} training embeddings of {results['d']} numbers"
+    found = f"Neighbours for k = 1 and 5 with margins take {search['time_over_faiss']:.2f} times the search alone"
+    memory = f"and {megabytes(search['peak_extra_bytes'])} beyond the embeddings"
+    return f"{markdown(['', 'median', 'quartiles'], rows)}\n\n{found}, {memory}. {sizes}. {described(results)}"
+
+
+def schema() -> str:
+    """Return the fields of results.json, a table for each kind of object, from the records themselves."""
+    whole = Results.model_json_schema(by_alias=True)
+    parts = {"results.json": whole, **whole["$defs"]}
+    text = []
+    for name, part in parts.items():
+        rows = [
+            [f"`{field}`", _kind(about), about.get("description", "").replace("\n", " ")]
+            for field, about in part["properties"].items()
+        ]
+        text.append(f"### {name}\n\n{part.get('description', '').splitlines()[0]}\n")
+        text.append(markdown(["key", "type", "what it is"], rows).replace("---:", "---") + "\n")
+    return "\n".join(text)
+
+
+def _kind(about: dict[str, Any]) -> str:
+    """Return the type of a field as a reader of JSON names it."""
+    if "$ref" in about:
+        name = about["$ref"].rsplit("/", 1)[1]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in about:
+        return " or ".join(_kind(option) for option in about["anyOf"])
+    if "enum" in about or "const" in about:
+        return " or ".join(f"`{value}`" for value in about.get("enum", [about.get("const")]))
+    if about["type"] == "array" and isinstance(about.get("items"), dict):
+        return f"list of {_kind(about['items'])}"
+    if about["type"] == "object" and isinstance(about.get("additionalProperties"), dict):
+        return f"name to {_kind(about['additionalProperties'])}"
+    return str(about["type"])
+
+
 def tables() -> dict[str, str]:
     """Return every generated table by name."""
     results = json.loads((RESULTS / "losses.json").read_text())
@@ -212,6 +267,8 @@ def tables() -> dict[str, str]:
         "training": training(json.loads((RESULTS / "training.json").read_text())),
         "views": views(data),
         "real-data": real_data(data),
+        "evaluation": evaluation(json.loads((RESULTS / "evaluation.json").read_text())),
+        "schema": schema(),
         "losses": losses(results),
         "losses-short": losses_short(results),
         "crossing": crossing(results),

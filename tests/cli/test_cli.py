@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from sincere.cli import VERBS, main
-from sincere.records.config import TrainRequest, TrainSettings, read_settings, write_config
+from sincere.records.comparing import CompareRequest
+from sincere.records.config import Settings, TrainRequest, TrainSettings, read_settings, write_config
+from sincere.records.measuring import EvaluateRequest, TransferRequest
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -32,12 +35,46 @@ def test_help_of_a_verb_starts_no_torch(verb: str) -> None:
     code += "sys.exit('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    assert "--data" in result.stdout
+    assert "usage: sincere" in result.stdout
 
 
-def test_every_setting_has_a_help_text() -> None:
-    for name, field in TrainRequest.model_fields.items():
+@pytest.mark.parametrize("record", [TrainRequest, CompareRequest, EvaluateRequest, TransferRequest])
+def test_every_setting_has_a_help_text(record: type[Settings]) -> None:
+    for name, field in record.model_fields.items():
         assert field.description, name
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("tr", "train transfer"),
+        ("train --los", "--loss"),
+        ("compare --los", "--losses"),
+        ("train --loss s", "sincere supcon"),
+        ("transfer --to fash", "fashion-mnist"),
+        ("evaluate --metrics kn", "knn"),
+    ],
+)
+def test_completion_in_bash(words: str, completed: str, tmp_path: Path) -> None:
+    (tmp_path / "completion").write_text(run("completion", "bash").stdout)
+    line = f"sincere {words}"
+    script = f"source {tmp_path}/completion; COMP_WORDS=({line}); COMP_CWORD={len(line.split()) - 1}; _shtab_sincere"
+    result = subprocess.run(
+        ["bash", "-c", f"{script}; echo ${{COMPREPLY[@]}}"], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == completed
+
+
+def test_completion_of_an_unknown_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "zhs"]) == 2
+    assert "Did you mean 'zsh'?" in capsys.readouterr().err
+
+
+def test_settings_from_a_file_hold_for_every_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "settings.toml").write_text('losses = ["sincere", "supcom"]\n')
+    assert main(["compare", "--config", str(tmp_path / "settings.toml"), "--out", str(tmp_path / "c")]) == 2
+    assert "Did you mean 'supcon'?" in capsys.readouterr().err
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,7 +86,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         (["trian"], "sincere: 'trian' is not a verb; did you mean 'train'?\n"),
-        (["dance"], "sincere: 'dance' is not a verb; the verbs are train, datasets\n"),
+        (
+            ["dance"],
+            "sincere: 'dance' is not a verb; the verbs are compare, train, evaluate, transfer, report, completion, datasets\n",
+        ),
         (["train", "--data", "digts"], "did you mean 'digits'?\n"),
         (["train", "--temperature", "0"], "sincere: settings: temperature input should be greater than 0; got 0.0\n"),
         (["train", "--config", "missing.toml"], "sincere: missing.toml: no such file\n"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from functools import cache
 from itertools import combinations
 from math import log
 from pathlib import Path
@@ -15,7 +17,7 @@ from sincere.records.arrays import EmbeddingMap
 from sincere.records.config import TrainSettings, write_config
 from sincere.records.estimates import Estimate
 from sincere.records.histograms import Histogram
-from sincere.records.log import METRICS, MetricsLog
+from sincere.records.log import METRICS
 from sincere.records.manifest import make_manifest, write_manifest
 from sincere.records.results import (
     ClassRow,
@@ -187,7 +189,7 @@ def _class_row(
 
 def _write_log(run: Path, loss: str, epochs: int) -> list[float]:
     chance, floor = 6.2, 3.9 if loss == "supcon" else -0.25 if loss == "eps-supinfonce" else 0.0
-    log_file, curve = MetricsLog(run / METRICS), []
+    rows, curve = [], []
     for epoch in range(1, epochs + 1):
         value = floor + (chance - floor) * 0.9**epoch
         row: dict[str, Any] = {"epoch": epoch, "seconds": 1.1 * epoch, "loss": value, "chance": chance, "floor": floor}
@@ -195,8 +197,9 @@ def _write_log(run: Path, loss: str, epochs: int) -> list[float]:
             row["repulsion_share"] = 0.3 * (1 - 0.9**epoch) if loss == "supcon" else 0.0
         if epoch % 10 == 0:
             row["knn1_train"] = 1 - 0.8**epoch
-        log_file.append(row)
+        rows.append(row)
         curve.append(value)
+    (run / METRICS).write_text("".join(json.dumps(row) + "\n" for row in rows))
     return curve
 
 
@@ -227,5 +230,12 @@ def _write_map(
     ).write(run)
 
 
+@cache  # it asks git
 def _manifest(verb: str, seed: int) -> dict[str, Any]:
     return {**make_manifest(seed=seed, device="cpu"), "command": ["sincere", verb, "--data", "my photos/<b>"]}
+
+
+def rows_of(spec: dict[str, Any], layer: int = 0) -> list[dict[str, Any]]:
+    """Return the rows of a chart's layer; Altair lifts them to the top where all layers share them."""
+    rows: list[dict[str, Any]] = spec["layer"][layer].get("data", spec.get("data"))["values"]
+    return rows

@@ -130,12 +130,12 @@ def test_another_loss_reuses_the_finished_runs(data: str, tmp_path: Path, monkey
 def test_an_interrupted_comparison_goes_on_to_the_same_end(
     compared: Path, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, steps = Checkpoints.save, []
+    real, steps = Checkpoints.save, list[bool]()
 
     def save(self: Checkpoints, *arguments: Any) -> Path:
         path = real(self, *arguments)
-        steps.append(path)
-        if len(steps) == 7:  # within the second run
+        steps.append("supcon" in str(path))
+        if sum(steps) == 3:  # within the second run
             raise InterruptedRunError("stopped")
         return path
 
@@ -198,7 +198,7 @@ def test_the_command_ends_with_a_table_a_sentence_and_the_report(
     assert main(["compare", "--loss", "supcon"]) == 2
     assert "Did you mean --losses?" in capsys.readouterr().err
     code = f"from sincere.cli import main; main(['compare', '--data', {data!r}, '--out', {str(compared)!r}, '--seeds',"
-    code += f" '0', '1', *{words!r}])"
+    code += f" '0', '1', *{words!r}]); import sys; sys.exit('torch' in sys.modules)"
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-    assert time.perf_counter() - start < 20  # the imports; nothing is computed
+    assert time.perf_counter() - start < 10  # about a second on an idle machine

@@ -17,6 +17,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "evaluate": ("sincere.cli.evaluate:main", "measure the model of a run, every figure with its interval"),
     "transfer": ("sincere.cli.transfer:main", "measure the model of a run on another data set"),
     "report": ("sincere.cli.report:main", "write the report of stored results again"),
+    "completion": ("sincere.cli.completion:main", "print a script that completes commands in a shell"),
     "datasets": ("sincere.cli.datasets:main", "list the data sets known by name"),
 }
 USAGE_ERROR, INTERRUPTED = 2, 130

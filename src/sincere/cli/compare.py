@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import sys
 
+from rich.console import Console
+
 from sincere.cli import INTERRUPTED
 from sincere.cli.flags import parse_request
-from sincere.records.comparing import ONE_EACH, CompareRequest
+from sincere.records.comparing import ONE_EACH, CompareRequest, stored_results
+from sincere.records.results import REPORT
+from sincere.report.tables import show
 
 
 def main(arguments: list[str]) -> int:
     """Run the verb."""
     request = parse_request(CompareRequest, arguments, verb="compare", hidden=ONE_EACH)
+    if (stored := stored_results(request)) is not None:
+        if not request.quiet:
+            print(f"{request.folder()}: is done already; --overwrite begins again")
+            show(stored, request.folder() / REPORT, Console())
+        return 0
     from sincere.training.interruption import InterruptedRunError
     from sincere.workflows.compare import run_comparison
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
+from sincere.errors import DataError
 from sincere.records.config import TrainRequest, TrainSettings, source_name
 from sincere.records.measuring import MeasureChoices, MeasureSettings
+from sincere.records.results import REPORT, Results
 
 ONE_EACH = {"loss": "losses", "seed": "seeds"}  # settings of a run that a comparison has several of
-RUNS = "runs"
+REQUEST, RUNS = "comparison.json", "runs"
 
 
 class CompareRequest(MeasureChoices, TrainSettings):
@@ -83,6 +86,18 @@ class CompareRequest(MeasureChoices, TrainSettings):
         """Return what decides its results, for telling whether it has been done already."""
         names = {"out", "overwrite", "checkpoint_minutes", "quiet", *ONE_EACH}
         return {**self.model_dump(mode="json", exclude=names), "data": _absolute(self.data)}
+
+
+def stored_results(request: CompareRequest) -> Results | None:
+    """Return the results of the same request, if it has been done."""
+    folder = request.folder()
+    if request.overwrite or not (folder / REPORT).exists():
+        return None
+    try:
+        same = json.loads((folder / REQUEST).read_text()) == request.identity()
+        return Results.read(folder) if same else None
+    except (OSError, ValueError, DataError):
+        return None
 
 
 def _absolute(data: str) -> str:

@@ -164,7 +164,7 @@ class Results(Record):
     kind: Literal["evaluation", "transfer", "comparison"]
     """What it came from."""
     data: DataAbout
-    """What was evaluated on."""
+    """The data set that figures are about."""
     metrics: dict[str, MetricAbout]
     """The metrics of the rows, in the order of tables."""
     rows: tuple[Row, ...]

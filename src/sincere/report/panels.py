@@ -10,6 +10,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
+from sincere.records.histograms import Histogram
 from sincere.records.results import Difference, MarginAbout, MetricAbout, Results
 from sincere.report.map import Plane
 from sincere.report.runs import Run, titled
@@ -120,7 +121,7 @@ def margin_text(about: MarginAbout) -> str:
     """Return the margin and its parts in words."""
     if about.margin is None:
         return "no test images"
-    return f"margin {about.margin:.3f}  (medians {about.target_median:.3f} and {about.noise_median:.3f})"
+    return f"margin {about.margin:.3f} (medians {about.target_median:.3f} and {about.noise_median:.3f})"
 
 
 def curves_figure(runs: Sequence[Run]) -> Figure:
@@ -318,7 +319,7 @@ def _panel(
     return alt.LayerChart(layer=list(layers)).properties(title=shown, description=description, height=height)
 
 
-def _lowest(histogram: Any) -> float:
+def _lowest(histogram: Histogram) -> float:
     filled = [i for i, count in enumerate(histogram.counts) if count]
     step = (histogram.high - histogram.low) / len(histogram.counts)
     return float(histogram.low + step * filled[0]) if filled else 0.0

@@ -178,7 +178,7 @@ def maps(evidence: Evidence, planes: Sequence[Plane], figure: Figure) -> Html:
         "touch one to see it with its nearest neighbours under each loss; arrow keys walk through them. "
         "Distances between groups in such a map mean little; which images are together means more."
     )
-    colours = loss_colours([plane.loss for plane in planes])
+    colours = loss_colours([run.row.loss for run in evidence.shown])
     drawn = []
     for i, plane in enumerate(planes):
         name = titled(plane.loss)

@@ -7,13 +7,13 @@ import io
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from sincere.records.estimates import Estimate
 from sincere.records.files import write_whole
 from sincere.records.results import CSV, Difference, LossSummary, Results
-from sincere.statistics.bootstrap import is_significant
 
 TITLES = {"sincere": "SINCERE", "supcon": "SupCon", "eps-supinfonce": "eps-SupInfoNCE", "infonce": "InfoNCE"}
 
@@ -98,9 +98,19 @@ def _terminal_cell(cell: Cell) -> Text:
     return text
 
 
+def show(results: Results, page: Path | None, console: Console) -> None:
+    """Print the table, what a reader should know, what was found, and where the report is."""
+    console.print()
+    console.print(terminal_table(results))
+    console.print()
+    lines = [f"note: {note}" for note in results.notes] + [finding(results)]
+    for line in [*lines, f"report: {page}"] if page is not None else lines:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
 def finding(results: Results) -> str:
     """Return one sentence that says what was found."""
-    if results.kind != "comparison":
+    if not results.differences:
         row = results.rows[0]
         told = [
             f"{about.title} {number(row.metrics[name].estimate, share=about.share)}"
@@ -109,9 +119,9 @@ def finding(results: Results) -> str:
         ]
         return f"{row.loss} on {results.data.name}: {', '.join(told)}."
     a, b = _pair(results)
-    found = {d.metric: _oriented(d, a) for d in results.differences if {d.a, d.b} == {a, b}}
-    clauses = [_clause(results, metric, a, b, figure) for metric, figure in found.items() if is_significant(figure)]
-    same = [results.metrics[metric].title for metric, figure in found.items() if not is_significant(figure)]
+    found = [d for d in results.differences if {d.a, d.b} == {a, b}]
+    clauses = [_clause(results, d, a, b) for d in found if d.significant]
+    same = [results.metrics[d.metric].title for d in found if not d.significant]
     if same:
         clauses.append(f"no significant difference in {_listed(same)}")
     return f"{TITLES.get(a, a)} against {TITLES.get(b, b)}: {'; '.join(clauses)}."
@@ -127,20 +137,14 @@ def _pair(results: Results) -> tuple[str, str]:
     return ordered[0].loss, ordered[-1].loss
 
 
-def _oriented(difference: Difference, a: str) -> Estimate:
-    """Return a difference as loss `a` minus the other."""
-    if difference.a == a:
-        return Estimate(difference.estimate, difference.low, difference.high)
-    return Estimate(-difference.estimate, -difference.high, -difference.low)
-
-
-def _clause(results: Results, metric: str, a: str, b: str, figure: Estimate) -> str:
+def _clause(results: Results, difference: Difference, a: str, b: str) -> str:
+    metric = difference.metric
     about = results.metrics[metric]
     figures = {summary.loss: summary.metrics[metric].estimate for summary in results.summaries}
     mine, other = (number(figures[loss], share=about.share) for loss in (a, b))
-    points = f"{100 * abs(figure.estimate):.1f} points" if about.share else f"{abs(figure.estimate):.3f}"
-    size = Estimate(abs(figure.estimate), *sorted((abs(figure.low), abs(figure.high))))
-    direction = "higher" if figure.estimate > 0 else "lower"
+    size = Estimate(abs(difference.estimate), *sorted((abs(difference.low), abs(difference.high))))
+    points = f"{100 * size.estimate:.1f} points" if about.share else f"{size.estimate:.3f}"
+    direction = "higher" if figures[a] > figures[b] else "lower"
     return f"{about.title} {mine}, {direction} than {other} by {points} {interval(size, share=about.share)}"
 
 

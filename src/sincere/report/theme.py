@@ -27,7 +27,7 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 def loss_colours(losses: Sequence[str]) -> dict[str, str]:
     """Return the colour of each loss: its own wherever it appears, a free one for a loss without."""
     free = iter([SKY, AMBER, GREY] * len(losses))
-    return {loss: LOSS_COLOURS.get(loss) or next(free) for loss in losses}
+    return {loss: LOSS_COLOURS.get(loss) or next(free) for loss in dict.fromkeys(losses)}
 
 
 def class_colours(n_classes: int) -> list[str]:

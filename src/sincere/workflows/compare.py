@@ -13,16 +13,16 @@ from rich.console import Console
 from sincere.data.dataset import Dataset
 from sincere.errors import DataError
 from sincere.records.arrays import PerImage
-from sincere.records.comparing import RUNS, CompareRequest
+from sincere.records.comparing import REQUEST, RUNS, CompareRequest, stored_results
 from sincere.records.config import CONFIG
 from sincere.records.files import write_whole
 from sincere.records.manifest import make_manifest
 from sincere.records.results import CSV, FIGURES, REPORT, RESULTS, Results
 from sincere.report.page import write_report
-from sincere.report.tables import write_csv
+from sincere.report.tables import show, write_csv
 from sincere.statistics.comparison import chance_note
 from sincere.statistics.comparison import compare as compare_images
-from sincere.workflows.evaluate import evaluate_run, quiet_or, show
+from sincere.workflows.evaluate import evaluate_run, quiet_or
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import check_metrics
 from sincere.workflows.run_data import load_data, stored_settings
@@ -30,7 +30,6 @@ from sincere.workflows.run_folder import RunFolder
 from sincere.workflows.train import run_training
 from sincere.workflows.training_setup import check_names, resolve
 
-REQUEST = "comparison.json"
 NAMES = {REQUEST, RUNS, RESULTS, CSV, REPORT, FIGURES}  # all that a comparison writes
 EPSILON_NOTE = "the paper does not compare margins of eps-supinfonce: its epsilon asks for a margin of its own"
 
@@ -42,7 +41,8 @@ def compare(**settings: Any) -> Results:
         InputValueError: A setting is wrong.
         DataError: The data or the folder are.
     """
-    return run_comparison(CompareRequest.make(**settings))
+    request = CompareRequest.make(**settings)
+    return stored_results(request) or run_comparison(request)
 
 
 def run_comparison(request: CompareRequest, console: Console | None = None) -> Results:
@@ -51,11 +51,6 @@ def run_comparison(request: CompareRequest, console: Console | None = None) -> R
     say = quiet_or(request.quiet, console)
     folder = request.folder()
     _check(request)
-    stored = _stored(request)
-    if stored is not None:
-        say(f"{folder}: is done already; --overwrite begins again")
-        show(stored, folder / REPORT, console, quiet=request.quiet)
-        return stored
     say(f"comparison: {folder}")
     device = choose_device(request.device)
     data = load_data(request, device, None if request.quiet else console)
@@ -66,7 +61,8 @@ def run_comparison(request: CompareRequest, console: Console | None = None) -> R
     write_csv(results, folder)
     page = write_report(folder)
     write_whole(folder / REQUEST, json.dumps(request.identity(), indent=1) + "\n")
-    show(results, page, console, quiet=request.quiet)
+    if not request.quiet:
+        show(results, page, console)
     return results
 
 
@@ -88,16 +84,6 @@ def _check(request: CompareRequest) -> None:
         for name in sorted(names):
             path = folder / name
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-
-
-def _stored(request: CompareRequest) -> Results | None:
-    """Return the results of the same request, if it has been done."""
-    folder = request.folder()
-    try:
-        done = json.loads((folder / REQUEST).read_text())
-        return Results.read(folder) if done == request.identity() and (folder / REPORT).exists() else None
-    except (OSError, ValueError, DataError):
-        return None
 
 
 def _runs(

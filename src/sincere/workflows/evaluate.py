@@ -15,7 +15,7 @@ from sincere.records.manifest import make_manifest
 from sincere.records.measuring import EvaluateRequest, MeasureSettings
 from sincere.records.results import DataAbout, MetricAbout, Results, Row
 from sincere.report.page import write_report
-from sincere.report.tables import finding, terminal_table, write_csv
+from sincere.report.tables import show, write_csv
 from sincere.statistics.comparison import compare, row_intervals
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import Measured, Say, check_metrics, measure
@@ -124,21 +124,8 @@ def results_of(
 def finish(results: Results, folder: Path, request: MeasureSettings, console: Console) -> None:
     """Write the report, if it is asked for, and say what was found."""
     page = write_report(folder) if request.report else None
-    show(results, page, console, quiet=request.quiet)
-
-
-def show(results: Results, page: Path | None, console: Console, *, quiet: bool) -> None:
-    """Print the table, what was found, and where the report is."""
-    if quiet:
-        return
-    console.print()
-    console.print(terminal_table(results))
-    console.print()
-    for note in results.notes:
-        console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
-    console.print(finding(results), soft_wrap=True, highlight=False, markup=False)
-    if page is not None:
-        console.print(f"report: {page}", soft_wrap=True, highlight=False, markup=False)
+    if not request.quiet:
+        show(results, page, console)
 
 
 def quiet_or(quiet: bool, console: Console) -> Say:

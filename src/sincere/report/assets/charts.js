@@ -8,11 +8,12 @@ const isDark = () => {
 };
 const onGround = (colour) => (isDark() && report.on_dark[colour]) || colour;
 
-// A chart's colours for the ground it stands on; its data stay as they are.
+// A chart's colours for the ground it stands on; data and names stay as they are.
+const NAMES = ["data", "domain", "title"];
 function coloured(spec) {
   if (Array.isArray(spec)) return spec.map(coloured);
   if (spec === null || typeof spec !== "object") return onGround(spec);
-  const entries = Object.entries(spec).map(([key, value]) => [key, key === "data" ? value : coloured(value)]);
+  const entries = Object.entries(spec).map(([key, value]) => [key, NAMES.includes(key) ? value : coloured(value)]);
   return Object.fromEntries(entries);
 }
 

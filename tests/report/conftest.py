@@ -1,0 +1,18 @@
+"""One comparison and its report for all tests that only look at it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sincere.report.page import write_report
+from tests.report.made import make_comparison
+
+
+@pytest.fixture(scope="session")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison of three losses with report.html and figures/; not to be changed."""
+    folder = make_comparison(tmp_path_factory.mktemp("comparison"))
+    assert write_report(folder) == folder / "report.html"
+    return folder

@@ -1,0 +1,252 @@
+"""The page in headless Chromium: drawn, quiet, offline, and answering to the pointer."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from selenium import webdriver
+from selenium.common.exceptions import NoAlertPresentException
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.select import Select
+from selenium.webdriver.support.wait import WebDriverWait
+
+from sincere.records.arrays import EmbeddingMap
+from sincere.report.theme import BLUE, ON_DARK
+from tests.report.made import CLASSES, LOSSES, SCRIPT
+
+CHROMIUM, DRIVER = (shutil.which("chromium") or shutil.which("google-chrome")), shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None or DRIVER is None, reason="needs chromium and chromedriver on the PATH (Debian: chromium-driver)"
+)
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--force-prefers-reduced-motion", "--window-size=1280,900",
+)  # fmt: skip
+DARK_GROUND, LIGHT_GROUND = "rgb(21, 24, 28)", "rgb(255, 255, 255)"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def page(browser: webdriver.Chrome, reported: Path) -> webdriver.Chrome:
+    """The report, freshly loaded and drawn, at desktop width on a light ground."""
+    look(browser, dark=False)
+    width(browser, 1280)
+    logs(browser)  # what came before
+    load(browser, (reported / "report.html").as_uri())
+    return browser
+
+
+def load(browser: webdriver.Chrome, address: str) -> None:
+    browser.get(address)
+    WebDriverWait(browser, 30).until(lambda b: b.execute_script("return document.documentElement.dataset.drawn"))
+    WebDriverWait(browser, 10).until(lambda b: b.find_elements(By.CSS_SELECTOR, "#card .label"))
+
+
+def look(browser: webdriver.Chrome, *, dark: bool) -> None:
+    features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
+def width(browser: webdriver.Chrome, pixels: int) -> None:
+    size = {"width": pixels, "height": 900, "deviceScaleFactor": 1, "mobile": pixels < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+def logs(browser: webdriver.Chrome) -> tuple[list[str], list[str]]:
+    """Return what went wrong on the console and which addresses were asked for, since the last call."""
+    said = [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    return said, asked
+
+
+def outside(addresses: list[str]) -> list[str]:
+    return [address for address in addresses if not address.startswith(("file:", "data:", "blob:"))]
+
+
+def one(browser: webdriver.Chrome | WebElement, selector: str) -> WebElement:
+    return browser.find_element(By.CSS_SELECTOR, selector)
+
+
+def ground(browser: webdriver.Chrome) -> Any:
+    return browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+
+
+def overflow(browser: webdriver.Chrome, screen: int) -> Any:
+    """Return by how much the page is wider than the screen; innerWidth would grow with it on a phone."""
+    return browser.execute_script("return document.documentElement.scrollWidth") - screen
+
+
+def point_at(browser: webdriver.Chrome, number: int, point: int) -> None:
+    """Move the pointer to a point of a map."""
+    canvas = one(browser, f"#map-{number} canvas")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
+    x, y = browser.execute_script("return arguments[0].positions[arguments[1]]", canvas, point)
+    box = canvas.rect
+    offset = round(x - box["width"] / 2), round(y - box["height"] / 2)
+    ActionChains(browser, duration=0).move_to_element_with_offset(canvas, *offset).perform()
+
+
+def test_no_error_and_no_request(page: webdriver.Chrome, reported: Path) -> None:
+    said, asked = logs(page)
+    assert said == []
+    assert (reported / "report.html").as_uri() in asked
+    assert outside(asked) == []
+
+
+def test_the_test_above_can_fail(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    (tmp_path / "bad.html").write_text("<img src='http://127.0.0.1:9/x.png'><script>nothing.there</script>")
+    logs(browser)
+    browser.get((tmp_path / "bad.html").as_uri())
+    said, asked = logs(browser)
+    assert any("nothing is not defined" in message for message in said)
+    assert outside(asked) == ["http://127.0.0.1:9/x.png"]
+
+
+def test_the_policy_stops_what_escaping_might_miss(page: webdriver.Chrome) -> None:
+    image = "<img src='http://127.0.0.1:9/x.png' onerror='alert(1)'>"
+    page.execute_script("document.body.insertAdjacentHTML('beforeend', arguments[0])", image)
+    said = WebDriverWait(page, 10).until(lambda b: logs(b)[0])
+    assert all("Content Security Policy" in message for message in said)
+    with pytest.raises(NoAlertPresentException):
+        page.switch_to.alert.accept()
+
+
+def test_every_chart_is_drawn(page: webdriver.Chrome) -> None:
+    charts = page.execute_script("return Object.keys(report.charts)")
+    assert len(charts) == 2 + 3 * len(LOSSES) + 2
+    for name in charts:
+        marks = page.find_elements(By.CSS_SELECTOR, f"#{name} svg .role-mark path, #{name} svg .role-mark line")
+        assert marks, name
+        assert one(page, f"#{name} svg").size["width"] > 200, name
+    text = page.execute_script("return document.querySelector('#similarity-1 svg').textContent")
+    assert "SupConmargin 0." in text
+
+
+def test_pointing_at_the_map_shows_image_label_and_neighbours(page: webdriver.Chrome, reported: Path) -> None:
+    found = EmbeddingMap.read(reported / "runs" / "sincere-0")
+    for point in (4, 11):
+        point_at(page, 0, point)
+        assert one(page, "#card .label").text == CLASSES[found.labels[point]]
+        assert one(page, "#card .about .note").text == f"test image {found.ids[point]}"
+        groups = page.find_elements(By.CSS_SELECTOR, "#card .neighbours")
+        assert len(groups) == len(LOSSES)
+        assert f"taken for {CLASSES[found.predictions[point]]}" in one(groups[0], "p").text
+        labels = [item.get_property("textContent") for item in groups[0].find_elements(By.TAG_NAME, "li")]
+        assert labels == [CLASSES[found.labels[i]] for i in found.neighbours[point]]
+        pixels = page.execute_script(
+            "const c = document.querySelector('#card .about canvas'), s = c.width / 8, p = c.getContext('2d');"
+            "return [...Array(64).keys()].map((i) =>"
+            " p.getImageData((i % 8 + 0.5) * s, (Math.floor(i / 8) + 0.5) * s, 1, 1).data[0])"
+        )
+        np.testing.assert_array_equal(pixels, found.thumbnails[point].ravel())
+
+
+def test_arrow_keys_walk_through_the_map(page: webdriver.Chrome) -> None:
+    canvas = one(page, "#map-1 canvas")
+    canvas.send_keys(Keys.ARROW_RIGHT)
+    assert one(page, "#card .about .note").text == "test image 1000"
+    canvas.send_keys(Keys.ARROW_RIGHT)
+    assert one(page, "#card .about .note").text == "test image 1001"
+    canvas.send_keys(Keys.ARROW_LEFT)
+    assert one(page, "#card .about .note").text == "test image 1000"
+
+
+def test_histograms_of_a_class_open(page: webdriver.Chrome) -> None:
+    assert not page.find_elements(By.CSS_SELECTOR, "#class-0 svg")
+    one(page, "#per-class summary").click()
+    WebDriverWait(page, 10).until(lambda b: len(b.find_elements(By.CSS_SELECTOR, "#per-class svg")) == len(LOSSES))
+    subtitle = "return document.querySelector('#class-2 svg .role-title-subtitle').textContent"
+    before = page.execute_script(subtitle)
+    assert before.startswith("margin 0.")
+    Select(one(page, "#class-choice")).select_by_visible_text(SCRIPT)
+    WebDriverWait(page, 10).until(lambda b: b.execute_script(subtitle) != before)
+    expected = page.execute_script("return report.classes[2][1].text")
+    assert page.execute_script(subtitle) == expected
+    bars = page.find_elements(By.CSS_SELECTOR, "#class-2 .mark-rect.role-mark path")
+    assert len(bars) == page.execute_script("return report.classes[2][1].bars.length")
+
+
+def test_a_script_as_a_name_is_text(page: webdriver.Chrome) -> None:
+    labels = page.execute_script("return [...report.map.sheets[0].labels.keys()].filter((p) => "
+                                 "report.map.sheets[0].labels[p] === 1)")  # fmt: skip
+    point_at(page, 2, labels[3])
+    assert one(page, "#card .label").text == SCRIPT
+    row = "#confusion-0 .mark-rect.role-mark path:nth-child(2)"
+    page.execute_script(f"document.querySelector('{row}').scrollIntoView({{block: 'center'}})")
+    ActionChains(page, duration=0).move_to_element(one(page, row)).perform()
+    tooltip = WebDriverWait(page, 10).until(lambda b: one(b, "#vg-tooltip-element.visible"))
+    assert SCRIPT in tooltip.text
+    inside = "return document.querySelectorAll('main script, #vg-tooltip-element script, #card script').length"
+    assert page.execute_script(inside) == 0
+    with pytest.raises(NoAlertPresentException):
+        page.switch_to.alert.accept()
+
+
+def test_a_phone_has_nothing_beside_the_screen(page: webdriver.Chrome, reported: Path) -> None:
+    width(page, 390)
+    load(page, (reported / "report.html").as_uri())
+    one(page, "#per-class summary").click()
+    WebDriverWait(page, 10).until(lambda b: b.find_elements(By.CSS_SELECTOR, "#class-2 svg"))
+    assert overflow(page, 390) == 0
+    shown = [canvas.is_displayed() for canvas in page.find_elements(By.CSS_SELECTOR, ".map canvas")]
+    assert shown == [True, False, False]
+    page.find_elements(By.CSS_SELECTOR, "#map-choice button")[1].click()
+    point_at(page, 1, 7)
+    assert one(page, "#card .about .note").text == "test image 1007"
+    page.execute_script("document.querySelector('main').style.width = '500px'")
+    assert overflow(page, 390) > 0  # it would have been seen
+
+
+def test_dark(page: webdriver.Chrome) -> None:
+    bar = "return document.querySelector('#similarity-0 .mark-rect.role-mark path:last-child').getAttribute('fill')"
+    assert (ground(page), page.execute_script(bar)) == (LIGHT_GROUND, BLUE)
+    look(page, dark=True)
+    WebDriverWait(page, 10).until(lambda b: b.execute_script(bar) == ON_DARK[BLUE])
+    assert ground(page) == DARK_GROUND
+    one(page, "#theme").click()
+    WebDriverWait(page, 10).until(lambda b: b.execute_script(bar) == BLUE)
+    assert ground(page) == LIGHT_GROUND
+    assert one(page, "#theme").text == "Dark"
+
+
+def test_tabs_and_sorting(page: webdriver.Chrome) -> None:
+    tables = page.find_elements(By.CSS_SELECTOR, "table.sortable")
+    assert [table.is_displayed() for table in tables] == [True, False, False]
+    page.find_elements(By.CSS_SELECTOR, ".tabs .choice button")[1].click()
+    assert [table.is_displayed() for table in tables] == [False, True, False]
+    column = "return [...arguments[0].tBodies[0].rows].map((row) => Number(row.cells[3].dataset.value))"
+    before = page.execute_script(column, tables[1])
+    button = tables[1].find_elements(By.CSS_SELECTOR, "thead button")[3]
+    button.click()
+    assert page.execute_script(column, tables[1]) == sorted(before) != before
+    button.click()
+    assert page.execute_script(column, tables[1]) == sorted(before, reverse=True)
+
+
+def test_nothing_moves_for_those_who_ask(page: webdriver.Chrome) -> None:
+    assert page.execute_script("return getComputedStyle(document.documentElement).scrollBehavior") == "auto"
+    features = [{"name": "prefers-reduced-motion", "value": "no-preference"}]
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    assert page.execute_script("return getComputedStyle(document.documentElement).scrollBehavior") == "smooth"
