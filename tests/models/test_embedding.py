@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from sincere.errors import DataError, InputValueError
 from sincere.models import ENCODERS, HEADS
@@ -36,6 +38,26 @@ def test_every_encoder_takes_grey_and_colour(encoder: str, channels: int) -> Non
     assert embeddings.shape == (2, 128)
     torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(2))
     assert f"{encoder}: " in model.describe()
+
+
+def test_grey_images_through_a_colour_network_and_the_other_way_round() -> None:
+    grey = torch.randint(0, 256, (2, 1, 16, 16), dtype=torch.uint8)
+    colour = Preparation(spec(channels=3))(grey)
+    torch.testing.assert_close(colour, Preparation(spec(channels=3))(grey.expand(-1, 3, -1, -1)))
+    pixels = torch.randint(0, 256, (2, 3, 16, 16), dtype=torch.uint8)
+    pillow = [Image.fromarray(image.permute(1, 2, 0).numpy()).convert("L") for image in pixels]
+    expected = torch.stack([torch.from_numpy(np.array(image)) for image in pillow])[:, None]
+    found = Preparation(spec(channels=1))(pixels)
+    torch.testing.assert_close(found, Preparation(spec(channels=1))(expected), atol=0.01, rtol=0)  # Pillow rounds
+
+
+def test_outputs_are_embeddings_and_features_side_by_side() -> None:
+    model = build_model(spec(dim=24)).eval()
+    images = torch.rand(3, 3, 16, 16)
+    outputs = model.outputs(images)
+    torch.testing.assert_close(outputs[:, :24], model.embed(images))
+    torch.testing.assert_close(outputs[:, 24:], model.features(images).detach())
+    assert not outputs.requires_grad
 
 
 @pytest.mark.parametrize("size", [8, 9, 16, 17, 28, 32, 33, 48, 64])

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from sincere.errors import DataError
+from sincere.records.log import MetricsLog
 from sincere.training import checkpoints
 from sincere.training.checkpoints import Checkpoints, random_states, read, restore_random_states
-from sincere.records.log import MetricsLog
 
 
 def test_the_last_two_are_kept(tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ def in_the_plane(embeddings: Tensor) -> tuple[NDArray[np.float32], str]:
     from sklearn.manifold import TSNE
 
     z = embeddings.cpu().numpy()
-    if len(z) < FEWEST_FOR_TSNE or np.ptp(z, axis=0).max() == 0:
+    if np.ptp(z, axis=0).max() == 0:
+        return np.zeros((len(z), 2), dtype=np.float32), "PCA"
+    if len(z) < FEWEST_FOR_TSNE:
         points = PCA(min(2, *z.shape), svd_solver="full").fit_transform(z)
         return np.pad(points, ((0, 0), (0, 2 - points.shape[1]))).astype(np.float32), "PCA"
     perplexity = min(30.0, (len(z) - 1) / 3)

@@ -56,14 +56,14 @@ def table(evidence: Evidence, differences: Figure) -> Html:
         name = first.text.replace(loss, titled(loss), 1)
         body.append(tag("tr", tag("th", _dot(colours[loss]), name, scope="row"), *map(_cell, rest)))
     head = tag("tr", *(tag("th", name, scope="col") for name in header))
-    caption = tag("caption", f"Each loss on the {results.data.n_test:,} test images of {results.data.name}")
+    caption = f"Each loss on the {results.data.n_test:,} test images of {results.data.name}"
     meaning = "In brackets: 95% intervals, test images resampled."
     if len(losses) > 1:
         meaning += " Bold: the best loss and those not significantly below it, where some loss is."
     if any(summary.over_seeds for summary in results.summaries):
         meaning += " Each image is averaged over the seeds first; the t-interval over seeds stands below."
     parts = [
-        _scrolling(tag("table", caption, tag("thead", head), tag("tbody", *body), class_="summary")),
+        _scrolling(caption, tag("thead", head), tag("tbody", *body), class_="summary"),
         tag("p", meaning, class_="note"),
         *(tag("p", note, class_="note") for note in results.notes),
     ]
@@ -141,9 +141,9 @@ def _class_table(run: Run) -> Html:
         tag("th", tag("button", name, type="button"), scope="col", class_=None if name in words else "number")
         for name in header
     ]
-    caption = tag("caption", f"Classes under {titled(run.row.loss)}")
-    rows = [_class_row(row) for row in run.row.classes]
-    return _scrolling(tag("table", caption, tag("thead", tag("tr", *head)), tag("tbody", *rows), class_="sortable"))
+    rows = map(_class_row, run.row.classes)
+    caption = f"Classes under {titled(run.row.loss)}"
+    return _scrolling(caption, tag("thead", tag("tr", *head)), tag("tbody", *rows), class_="sortable")
 
 
 def _class_row(row: ClassRow) -> Html:
@@ -247,7 +247,7 @@ def _section(identifier: str, title: str, *parts: Html | None) -> Html:
 
 def _figure(figure: Figure, caption: str | None, evidence: Evidence) -> Html:
     places = [
-        tag("div", class_="chart", id=f"{figure.name}-{i}", data_description=panel.description)
+        tag("div", class_="chart", id=f"{figure.name}-{i}", role="figure", aria_label=panel.description)
         for i, panel in enumerate(figure.panels)
     ]
     links = _file_links(figure) if evidence.files else None
@@ -268,8 +268,10 @@ def _tabs(panels: Sequence[tuple[str, Html]]) -> Html:
     return tag("div", *(tag("div", panel, class_="tab", data_name=name) for name, panel in panels), class_="tabs")
 
 
-def _scrolling(content: Html) -> Html:
-    return tag("div", content, class_="scroll", tabindex="0")
+def _scrolling(caption: str, *content: Html, class_: str) -> Html:
+    """A table in a box that it scrolls within, by keyboard too."""
+    shown = tag("table", tag("caption", caption), *content, class_=class_)
+    return tag("div", shown, class_="scroll", tabindex="0", role="region", aria_label=caption)
 
 
 def _cell(cell: Cell) -> Html:

@@ -1,0 +1,84 @@
+"""Tables and sentences say what the results say."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from sincere.records.estimates import Estimate
+from sincere.records.results import Difference, LossSummary, Results
+from sincere.report.tables import finding, show, summary_table
+from tests.report.made import make_comparison
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return Results.read(make_comparison(tmp_path_factory.mktemp("tables"), seeds=(0, 1)))
+
+
+def printed(results: Results, width: int = 80) -> str:
+    text = io.StringIO()
+    show(results, Path("report.html"), Console(file=text, width=width))
+    return text.getvalue()
+
+
+def test_every_loss_and_metric_stands_in_the_terminal_within_80_columns(results: Results) -> None:
+    said = printed(results)
+    table = said.split("report:")[0].split("note:")[0].split("SINCERE against")[0]
+    assert max(map(len, table.splitlines())) <= 80
+    for summary in results.summaries:
+        assert summary.loss in table
+        for name, figure in summary.metrics.items():
+            shown = f"{100 * figure.estimate:.1f}%" if results.metrics[name].share else f"{figure.estimate:.3f}"
+            assert shown in table
+    assert said.rstrip().endswith("report: report.html")
+    assert all(note in said for note in results.notes)
+
+
+def test_the_table_has_bold_cells_and_both_intervals(results: Results) -> None:
+    header, rows = summary_table(results)
+    assert header[0] == "loss"
+    assert header[-2:] == ["training loss", "time"]
+    for summary, row in zip(results.summaries, rows, strict=True):
+        assert row[0].text == f"{summary.loss} (2 seeds)"
+        for name, cell in zip(results.metrics, row[1:], strict=False):
+            assert cell.bold == (name in summary.bold)
+            assert cell.detail.startswith("over seeds [")
+
+
+def made(results: Results, estimates: tuple[float, float], difference: Difference) -> Results:
+    figures = [Estimate(x, x - 0.1, x + 0.1) for x in estimates]
+    summaries = [
+        LossSummary(loss=loss, seeds=(0,), metrics={"margin": figure}, over_seeds={}, bold=())
+        for loss, figure in zip((difference.a, difference.b), figures, strict=True)
+    ]
+    metrics = {"margin": results.metrics["margin"]}
+    return results.model_copy(
+        update={"metrics": metrics, "summaries": tuple(summaries), "differences": (difference,), "notes": ()}
+    )
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_the_sentence_names_the_papers_pair_in_its_order(results: Results, swapped: bool) -> None:
+    a, b = ("supcon", "sincere") if swapped else ("sincere", "supcon")
+    sign = -1 if swapped else 1
+    low, high = sorted((sign * 0.2, sign * 0.4))
+    difference = Difference(metric="margin", a=a, b=b, estimate=sign * 0.3, low=low, high=high, significant=True)
+    estimates = (0.5, 0.8) if swapped else (0.8, 0.5)
+    said = finding(made(results, estimates, difference))
+    assert said == "SINCERE against SupCon: margin 0.800, higher than 0.500 by 0.300 [0.200, 0.400]."
+
+
+def test_the_sentence_says_lower_and_says_nothing_found(results: Results) -> None:
+    below = Difference(metric="margin", a="sincere", b="supcon", estimate=-0.3, low=-0.4, high=-0.2, significant=True)
+    assert "lower than 0.800 by 0.300 [0.200, 0.400]" in finding(made(results, (0.5, 0.8), below))
+    same = Difference(metric="margin", a="x", b="y", estimate=0.01, low=-0.1, high=0.1, significant=False)
+    assert finding(made(results, (0.5, 0.49), same)) == "x against y: no significant difference in margin."
+
+
+def test_class_names_and_notes_are_not_taken_for_markup(results: Results) -> None:
+    noted = results.model_copy(update={"notes": ("folder [bold]x[/bold] [red]",)})
+    assert "note: folder [bold]x[/bold] [red]" in printed(noted)
