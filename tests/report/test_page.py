@@ -76,7 +76,7 @@ def test_sections_in_order(reported: Path) -> None:
     ]  # fmt: skip
     shown = "\n".join(page.texts)
     assert finding(Results.read(reported)) in shown
-    assert "1,438 to learn from, 359 to test on" in shown
+    assert "1,438 training, 359 test" in shown
     assert "The paper does not compare margins of eps-SupInfoNCE." in shown
     assert "sincere compare --data 'my photos/<b>'" in shown
     assert "temperature = 0.1" in shown
@@ -189,7 +189,7 @@ def test_gaps(tmp_path: Path) -> None:
             (tmp_path / "runs" / f"{loss}-0" / name).unlink()
     page = written(tmp_path)
     shown = "\n".join(page.texts)
-    assert "No metrics.jsonl was found with the runs." in shown
+    assert "The log of the training, metrics.jsonl, is not here." in shown
     assert "No map of SINCERE, seed 0: " in shown
     assert "map.npz: is missing; evaluate the run again" in shown
     assert "SINCERE, seed 0, SupCon, seed 0" in shown  # not finished

@@ -26,7 +26,7 @@ from sincere.training.checkpoints import Checkpoints
 from sincere.training.fit import Fit
 from sincere.training.interruption import InterruptedRunError
 from sincere.workflows import compare as compare_module
-from tests.workflows.conftest import QUICK
+from tests.workflows.conftest import QUICK, blobs
 
 LOSSES = ("sincere", "supcon", "eps-supinfonce")
 OPTIONS: dict[str, Any] = {**QUICK, "losses": LOSSES, "seeds": (0, 1), "resamples": 200}
@@ -166,6 +166,16 @@ def test_other_settings_are_refused_and_overwrite_begins_again(compared: Path, d
     assert one.differences == ()
     again = sincere.compare(data=data, out=tmp_path, overwrite=True, **{**options, "epochs": 1})
     assert again.rows[0].epochs == 1
+
+
+def test_changed_data_are_noticed(tmp_path: Path) -> None:
+    data = blobs(tmp_path / "blobs.npz")
+    options = {**OPTIONS, "losses": ("sincere",), "seeds": (0,), "metrics": ("knn",)}
+    sincere.compare(data=data, out=tmp_path / "c", **options)
+    blobs(tmp_path / "blobs.npz", n_test=33)
+    with pytest.raises(DataError, match=r"its runs were made before .*blobs.npz changed; choose another folder"):
+        sincere.compare(data=data, out=tmp_path / "c", **options)
+    assert sincere.compare(data=data, out=tmp_path / "c", overwrite=True, **options).data.n_test == 33
 
 
 @pytest.mark.parametrize(

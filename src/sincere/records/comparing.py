@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from sincere.errors import DataError
 from sincere.records.config import TrainRequest, TrainSettings, source_name
+from sincere.records.files import write_whole
 from sincere.records.measuring import MeasureChoices, MeasureSettings
 from sincere.records.results import REPORT, Results
 
@@ -89,15 +91,41 @@ class CompareRequest(MeasureChoices, TrainSettings):
 
 
 def stored_results(request: CompareRequest) -> Results | None:
-    """Return the results of the same request, if it has been done."""
+    """Return the results of the same request on the same data, if it has been done."""
     folder = request.folder()
-    if request.overwrite or not (folder / REPORT).exists():
+    asked = {"request": request.identity(), "data": fingerprint(request.data), "done": True}
+    if request.overwrite or not (folder / REPORT).exists() or stored_request(folder) != asked:
         return None
     try:
-        same = json.loads((folder / REQUEST).read_text()) == request.identity()
-        return Results.read(folder) if same else None
-    except (OSError, ValueError, DataError):
+        return Results.read(folder)
+    except DataError:
         return None
+
+
+def stored_request(folder: Path) -> dict[str, Any]:
+    """Return what the comparison in a folder was asked for, empty if there is none."""
+    try:
+        stored: dict[str, Any] = json.loads((folder / REQUEST).read_text())
+    except (OSError, ValueError):
+        return {}
+    return stored
+
+
+def write_request(request: CompareRequest, *, done: bool) -> None:
+    """Write what a comparison is asked for, and whether it has been done."""
+    content = {"request": request.identity(), "data": fingerprint(request.data), "done": done}
+    write_whole(request.folder() / REQUEST, json.dumps(content, indent=1) + "\n")
+
+
+def fingerprint(data: str) -> dict[str, int] | None:
+    """Return what tells whether a file or a folder has changed; None for data sets by name."""
+    path = Path(data)
+    if not path.exists():
+        return None
+    files = [path] if path.is_file() else [Path(top) / name for top, _, names in os.walk(path) for name in names]
+    stats = [file.stat() for file in files]
+    newest = max((stat.st_mtime_ns for stat in stats), default=0)
+    return {"files": len(files), "bytes": sum(stat.st_size for stat in stats), "newest": newest}
 
 
 def _absolute(data: str) -> str:

@@ -37,10 +37,13 @@ class Plane:
         unit: NDArray[np.float64] = (points - (low + high) / 2) / span + 0.5
         return unit
 
-    def centres(self) -> dict[int, NDArray[np.float64]]:
-        """Return for each class with a point the median of its points."""
-        labels = self.map.labels
-        return {int(c): np.median(self.unit[labels == c], axis=0) for c in np.unique(labels)}
+    def tops(self) -> dict[int, NDArray[np.float64]]:
+        """Return for each class with a point where its name goes: above the bulk of its points, hiding few."""
+        places = {}
+        for label in np.unique(self.map.labels):
+            points = self.unit[self.map.labels == label]
+            places[int(label)] = np.array([np.median(points[:, 0]), np.quantile(points[:, 1], 0.9)])
+        return places
 
 
 def planes_of(runs: Sequence[Run]) -> list[Plane]:
@@ -68,7 +71,7 @@ def map_data(planes: Sequence[Plane]) -> dict[str, Any]:
                 "points": (STEPS * plane.unit).round().astype(int).ravel().tolist(),
                 "predictions": found.predictions.tolist(),
                 "neighbours": found.neighbours.tolist(),
-                "centres": {label: centre.round(4).tolist() for label, centre in plane.centres().items()},
+                "tops": {label: place.round(4).tolist() for label, place in plane.tops().items()},
             }
         )
     return {"steps": STEPS, "maps": maps, "sheets": [_sheet(found) for found in sheets]}

@@ -216,12 +216,10 @@ def _forest(differences: Sequence[Difference], about: MetricAbout) -> alt.LayerC
         color=alt.Color("interval:N", legend=None).scale(domain=["leaves 0", "holds 0"], range=[BLUE, GREY]),
         tooltip=["pair:N", *(alt.Tooltip(f"{end}:Q", format=".3f") for end in ("estimate", "low", "high"))],
     )
-    unit = "percentage points" if about.share else about.title
+    unit = "percentage points" if about.share else "difference"
     layers = [
         alt.Chart(alt.Data(values=[{"zero": 0}])).mark_rule(color=GREY, strokeDash=[4, 3]).encode(x="zero:Q"),
-        base.mark_rule(strokeWidth=2.5).encode(
-            x=alt.X("low:Q", title=f"difference, {unit}").axis(tickCount=5), x2="high:Q"
-        ),
+        base.mark_rule(strokeWidth=2.5).encode(x=alt.X("low:Q", title=unit).axis(tickCount=5), x2="high:Q"),
         base.mark_circle(size=70, opacity=1).encode(x="estimate:Q"),
     ]
     description = f"Paired differences in {about.title} between losses with 95% intervals"
@@ -300,12 +298,12 @@ def map_figure(planes: Sequence[Plane], class_names: Sequence[str]) -> Figure:
         ]
         if len(class_names) <= MOST_LABELLED:
             names = [
-                {"class": class_names[label], "x": float(x), "y": float(y)} for label, (x, y) in plane.centres().items()
+                {"class": class_names[label], "x": float(x), "y": float(y)} for label, (x, y) in plane.tops().items()
             ]
             words = alt.Chart(alt.Data(values=names)).encode(x=x, y=y, text="class:N")
             layers += [
-                words.mark_text(fontSize=13, fontWeight=700, stroke=GROUND, strokeWidth=4, strokeOpacity=0.8),
-                words.mark_text(fontSize=13, fontWeight=700),
+                words.mark_text(fontSize=13, fontWeight=700, dy=-12, stroke=GROUND, strokeWidth=4, strokeOpacity=0.8),
+                words.mark_text(fontSize=13, fontWeight=700, dy=-12),
             ]
         about = f"{found.method} map of the test embeddings of {titled(plane.loss)}"
         panels.append(_panel(layers, titled(plane.loss), about, subtitle=found.method, height=WIDTH))

@@ -25,7 +25,7 @@ def heading(evidence: Evidence) -> Html:
     unfinished = [run.name for run in evidence.runs if not run.row.finished]
     facts = {
         "data": f"{data.name}, {len(data.class_names)} classes",
-        "images": f"{data.n_train:,} to learn from, {data.n_test:,} to test on",
+        "images": f"{data.n_train:,} training, {data.n_test:,} test",
         "losses" if len(losses) > 1 else "loss": join(*(_loss(loss, losses) for loss in losses)),
         "seeds" if len(seeds) > 1 else "seed": _listed(seeds),
         "epochs": _listed(epochs),
@@ -102,7 +102,7 @@ def similarity(evidence: Evidence, figure: Figure) -> Html:
 def training(evidence: Evidence, curves: Figure, meters: Figure) -> Html:
     """Training curves, the repulsion meter and live accuracy."""
     if not curves.panels:
-        return _section("training", "Training", tag("p", "No metrics.jsonl was found with the runs."))
+        return _section("training", "Training", tag("p", "The log of the training, metrics.jsonl, is not here."))
     parts = [
         tag("p", "Chance is the loss when all images are equally similar, floor the loss when the classes are "
             "perfectly apart. All panels share their vertical axis."),
@@ -252,7 +252,9 @@ def _figure(figure: Figure, caption: str | None, evidence: Evidence) -> Html:
     ]
     links = _file_links(figure) if evidence.files else None
     return tag(
-        "figure", tag("div", *places, class_="panels"), tag("figcaption", caption, " " if caption else None, links)
+        "figure",
+        tag("div", *places, class_=f"panels {figure.name}"),
+        tag("figcaption", caption, " " if caption else None, links),
     )
 
 

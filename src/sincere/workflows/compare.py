@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +12,16 @@ from rich.console import Console
 from sincere.data.dataset import Dataset
 from sincere.errors import DataError
 from sincere.records.arrays import PerImage
-from sincere.records.comparing import REQUEST, RUNS, CompareRequest, stored_results
+from sincere.records.comparing import (
+    REQUEST,
+    RUNS,
+    CompareRequest,
+    fingerprint,
+    stored_request,
+    stored_results,
+    write_request,
+)
 from sincere.records.config import CONFIG
-from sincere.records.files import write_whole
 from sincere.records.manifest import make_manifest
 from sincere.records.results import CSV, FIGURES, REPORT, RESULTS, Results
 from sincere.report.page import write_report
@@ -55,12 +61,13 @@ def run_comparison(request: CompareRequest, console: Console | None = None) -> R
     device = choose_device(request.device)
     data = load_data(request, device, None if request.quiet else console)
     folder.mkdir(parents=True, exist_ok=True)
+    write_request(request, done=False)
     rows = _runs(request, data, device, console, say)
     results = _compared(request, rows, device)
     results.write(folder)
     write_csv(results, folder)
     page = write_report(folder)
-    write_whole(folder / REQUEST, json.dumps(request.identity(), indent=1) + "\n")
+    write_request(request, done=True)
     if not request.quiet:
         show(results, page, console)
     return results
@@ -80,10 +87,14 @@ def _check(request: CompareRequest) -> None:
     if foreign := sorted(names - NAMES):
         remedy = "choose another folder with --out"
         raise DataError(f"{folder}: holds files that are not a comparison's, such as {foreign[0]}; {remedy}")
+    earlier = stored_request(folder).get("data")
     if request.overwrite:
         for name in sorted(names):
             path = folder / name
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    elif earlier is not None and earlier != fingerprint(request.data):
+        remedy = "choose another folder with --out, or begin again with --overwrite"
+        raise DataError(f"{folder}: its runs were made before {request.data} changed; {remedy}")
 
 
 def _runs(

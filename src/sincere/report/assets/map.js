@@ -1,6 +1,7 @@
 "use strict";
 // The maps of the test images: one canvas for each loss, one card for the image pointed at.
-const PAD = 16; // pixels between the outermost points and the edge
+const PAD = 24; // pixels between the outermost points and the edge
+const ABOVE = 13; // pixels from a class's points to its name
 const REACH = 40; // pixels from the pointer within which a point is found
 const LARGE = 144, SMALL = 44; // sides of the images on the card
 
@@ -33,7 +34,7 @@ function startMap({ steps, maps, sheets }) {
     pen.setTransform(canvas.width / side, 0, 0, canvas.height / side, 0, 0);
     pen.clearRect(0, 0, side, side);
     const { color: ink, backgroundColor: ground } = getComputedStyle(canvas);
-    const radius = labels.length > 800 ? 2.4 : 3.4;
+    const [radius, arm] = labels.length > 800 ? [2.4, 3.4] : [3.4, 5];
     canvas.positions.forEach(([x, y], p) => {
       pen.strokeStyle = pen.fillStyle = onGround(report.class_colours[labels[p]]);
       pen.beginPath();
@@ -43,9 +44,9 @@ function startMap({ steps, maps, sheets }) {
         pen.fill();
       } else {
         pen.globalAlpha = 1;
-        pen.lineWidth = 2.4;
-        pen.moveTo(x - 5, y - 5); pen.lineTo(x + 5, y + 5);
-        pen.moveTo(x - 5, y + 5); pen.lineTo(x + 5, y - 5);
+        pen.lineWidth = arm / 2;
+        pen.moveTo(x - arm, y - arm); pen.lineTo(x + arm, y + arm);
+        pen.moveTo(x - arm, y + arm); pen.lineTo(x + arm, y - arm);
         pen.stroke();
       }
     });
@@ -56,11 +57,11 @@ function startMap({ steps, maps, sheets }) {
       pen.textBaseline = "middle";
       pen.lineWidth = 4;
       pen.lineJoin = "round";
-      for (const [label, [x, y]] of Object.entries(map.centres)) {
+      for (const [label, [x, y]] of Object.entries(map.tops)) {
         const name = shortened(report.class_names[label]);
         const half = pen.measureText(name).width / 2 + 4; // inside the edges
         const across = Math.min(Math.max(PAD + x * (side - 2 * PAD), half), side - half);
-        const at = [across, side - PAD - y * (side - 2 * PAD)];
+        const at = [across, Math.max(side - PAD - y * (side - 2 * PAD) - ABOVE, 10)];
         pen.strokeStyle = ground; pen.strokeText(name, ...at);
         pen.fillStyle = ink; pen.fillText(name, ...at);
       }
