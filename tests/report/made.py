@@ -89,7 +89,7 @@ def results_of(rows: Sequence[Row], class_names: Sequence[str], n_test: int) -> 
         rows=tuple(rows),
         differences=tuple(differences),
         summaries=tuple(summaries),
-        notes=("The paper does not compare margins of eps-SupInfoNCE.",),
+        notes=("the paper does not compare margins of eps-SupInfoNCE",),
         measuring={"metrics": list(ABOUT), "n_resamples": 1000},
         manifest=_manifest("compare", 0),
     )

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from sincere.cli.report import main
-from sincere.errors import DataError
+from sincere.errors import DataError, InputValueError
 from sincere.records.results import Results
 from sincere.report.page import write_report
 from sincere.report.panels import MOST_CLASSES
@@ -236,6 +236,8 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path), "--no-figures"]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
     assert not (tmp_path / "figures").exists()
+    with pytest.raises(InputValueError, match=r"^report: .*FOLDER"):
+        main([])
 
 
 def loads_torch(statement: str) -> bool:

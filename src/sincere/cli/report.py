@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
+from pydantic import Field
+
+from sincere.cli.flags import parse_request
+from sincere.records.config import Settings
+from sincere.records.measuring import POSITIONAL
 
 
-@dataclass
-class Options:
-    """Write report.html and figures/ again from stored results; nothing is trained or evaluated."""
+class ReportRequest(Settings):
+    """Write report.html and figures/ again from stored results; nothing is trained or evaluated.
 
-    folder: tyro.conf.Positional[Path]
-    """Of a run or a comparison: it holds results.json."""
+    `sincere report runs/digits-sincere-0` after `sincere evaluate`, or the folder of a comparison or a transfer.
+    """
+
+    folder: Path = Field(json_schema_extra=POSITIONAL)
+    """That holds results.json."""
     figures: bool = True
     """Also write the figures as PNG, SVG and PDF."""
 
 
 def main(arguments: list[str]) -> int:
     """Run the verb."""
-    options = tyro.cli(Options, prog="sincere report", args=arguments)
+    request = parse_request(ReportRequest, arguments, verb="report")
     from sincere.report.page import write_report
 
-    print(write_report(options.folder, figures=options.figures))
+    print(write_report(request.folder, figures=request.figures))
     return 0

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from sincere import checks
 from sincere.errors import InputValueError, UnsupportedError
-from sincere.losses.contrast import SINCERE, SUPCON, Formula
+from sincere.losses.contrast import SINCERE, SUPCON, Contrast, Formula
 from sincere.losses.inputs import Inputs, check_inputs
 from sincere.losses.kernels.dense import dense_losses
 from sincere.losses.kernels.select import KERNELS, select
@@ -189,20 +189,34 @@ def _compute(inputs: Inputs, normalize: bool, reduction: str, kernel: str) -> Te
     rows, keys, temperature, contrast = inputs.rows, inputs.key_rows, inputs.temperature, inputs.contrast
     has_partner = (contrast.partner_counts > 0).to(rows.dtype)
     weights = has_partner / has_partner.sum().clamp_min(1.0) if reduction == "mean" else has_partner
+    given = None if reduction == "none" else weights
+    losses = weighted_losses(rows, keys, temperature, contrast, normalize, given, kernel)
+    return losses.view(inputs.shape) if reduction == "none" else losses
+
+
+def weighted_losses(
+    rows: Tensor,
+    keys: Tensor | None,
+    temperature: Tensor,
+    contrast: Contrast,
+    normalize: bool,
+    weights: Tensor | None,
+    kernel: str,
+) -> Tensor:
+    """Return weights . losses, or each anchor's loss where there are no weights, by the kernel asked for."""
     losses: Tensor
     if select(kernel, n_anchors=len(rows), n_keys=contrast.n_keys, device=rows.device) == "tiled":
         differentiable = [x for x in (rows, keys, temperature) if x is not None and x.requires_grad]
         gradient = torch.is_grad_enabled() and bool(differentiable)
-        given = None if reduction == "none" else weights
         # A compiler would unroll the walk block by block: it runs as it is, and the graph breaks once around it.
         # Not a decorator: that alone would load the compiler with the package, which takes two seconds.
         run = torch.compiler.disable(_run_tiled) if torch.compiler.is_compiling() else _run_tiled
-        losses = run(rows, keys, temperature, contrast, normalize, given, gradient)
+        losses = run(rows, keys, temperature, contrast, normalize, weights, gradient)
     else:
         with torch.autocast(rows.device.type, enabled=False):
             losses = dense_losses(rows, keys, temperature, contrast, normalize=normalize)
-            losses = losses if reduction == "none" else torch.dot(losses, weights)
-    return losses.view(inputs.shape) if reduction == "none" else losses
+            losses = losses if weights is None else torch.dot(losses, weights)
+    return losses
 
 
 def _run_tiled(*arguments: Any) -> Tensor:

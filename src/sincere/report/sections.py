@@ -65,7 +65,7 @@ def table(evidence: Evidence, differences: Figure) -> Html:
     parts = [
         _scrolling(caption, tag("thead", head), tag("tbody", *body), class_="summary"),
         tag("p", meaning, class_="note"),
-        *(tag("p", note, class_="note") for note in results.notes),
+        *(tag("p", _sentence(note), class_="note") for note in results.notes),
     ]
     if differences.panels:
         parts += [
@@ -295,6 +295,10 @@ def _which_seed(evidence: Evidence) -> Html | None:
         return None
     seeds = sorted({run.row.seed for run in evidence.shown})
     return tag("p", f"Shown: the runs with seed {_listed(seeds)}.", class_="note")
+
+
+def _sentence(note: str) -> str:
+    return f"{note[:1].upper()}{note[1:].rstrip('.')}."
 
 
 def _loss(loss: str, losses: Sequence[str]) -> Html:

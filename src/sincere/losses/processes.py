@@ -1,0 +1,92 @@
+"""Rows that are spread over processes: gathered with their gradients, or sent around a ring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+Group = dist.ProcessGroup | None
+
+
+def sizes_of(n: int, group: Group, device: torch.device) -> list[int]:
+    """Return how many rows each process holds, in order of rank."""
+    sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(sizes, torch.tensor([n], device=device), group)
+    return [int(size) for size in sizes]
+
+
+def gather(rows: Tensor, sizes: list[int], group: Group) -> Tensor:
+    """Return the rows of all processes in order of rank, without a graph; processes may hold different numbers."""
+    most = max(sizes)
+    padded = rows.new_zeros(most, *rows.shape[1:])
+    padded[: len(rows)] = rows.detach()
+    parts = [torch.empty_like(padded) for _ in sizes]
+    dist.all_gather(parts, padded, group)
+    return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+
+
+class GatherRows(torch.autograd.Function):
+    """Rows of all processes; backward returns to each process the sum of what all processes say about its rows."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, sizes: list[int], group: Group) -> Tensor:
+        """Return the rows of all processes in order of rank."""
+        ctx.sizes, ctx.group = sizes, group
+        return gather(rows, sizes, group)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+        """Return the sum over the processes of the gradient at this process's rows."""
+        rank = dist.get_rank(ctx.group)
+        most = max(ctx.sizes)
+        parts = [part.new_zeros(most, *part.shape[1:]) for part in upstream.split(ctx.sizes)]
+        for padded, part in zip(parts, upstream.split(ctx.sizes), strict=True):
+            padded[: len(part)] = part
+        mine = torch.empty_like(parts[0])
+        dist.reduce_scatter(mine, parts, group=ctx.group)
+        return mine[: ctx.sizes[rank]], None, None
+
+
+class TotalLoss(torch.autograd.Function):
+    """The sum of the processes' shares of a loss; its gradient makes DDP's average of gradients their sum."""
+
+    @staticmethod
+    def forward(ctx: Any, share: Tensor, group: Group) -> Tensor:
+        """Return the sum, the same in every process."""
+        ctx.n_processes = dist.get_world_size(group)
+        total = share.detach().clone()
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
+        """Scale by the number of processes, which DDP divides by."""
+        return upstream * ctx.n_processes, None
+
+
+def around_the_ring(rows: Tensor, sizes: list[int], group: Group) -> Iterator[tuple[int, Tensor]]:
+    """Yield (rank, its rows) for every process, the own first; the next rows travel while one is worked on.
+
+    Two blocks of rows exist at a time.
+    """
+    rank, n = dist.get_rank(group), len(sizes)
+    after, before = ((rank + step) % n for step in (1, -1))
+    ranks = [dist.get_global_rank(group, peer) if group is not None else peer for peer in (after, before)]
+    block = rows.detach().contiguous()
+    for step in range(n):
+        source = (rank - step) % n
+        if step == n - 1:
+            yield source, block
+            return
+        coming = block.new_empty(sizes[(source - 1) % n], *block.shape[1:])
+        work = dist.batch_isend_irecv(
+            [dist.P2POp(dist.isend, block, ranks[0], group), dist.P2POp(dist.irecv, coming, ranks[1], group)]
+        )
+        yield source, block
+        for part in work:
+            part.wait()
+        block = coming
