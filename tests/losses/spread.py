@@ -33,9 +33,8 @@ class Case:
         return [1] * (n_processes - 1) + [N_IMAGES - n_processes + 1]
 
 
-CASES = [
-    Case(*values) for values in product(LOSSES, VARIANTS[1:], (True, False), (True, False), (torch.float64, torch.float32))
-]
+DTYPES = (torch.float64, torch.float32)
+CASES = [Case(*values) for values in product(LOSSES, VARIANTS[1:], (True, False), (True, False), DTYPES)]
 
 
 def run(rank: int, n_processes: int, meeting: str, function: Any) -> None:
@@ -93,7 +92,7 @@ def check_every_case(rank: int, n_processes: int) -> None:
         )
         value.backward()
         exact = 1e-10 if case.dtype == torch.float64 else 1e-5
-        torch.testing.assert_close(value.detach(), expected, atol=exact, rtol=exact, msg=lambda m: f"{case}: {m}")
+        torch.testing.assert_close(value.detach(), expected, atol=exact, rtol=exact, msg=str(case))
         # The temperature does not pass through DDP's forward, so its hook has averaged it all the same.
         for parameter, gradient in zip(network.parameters(), gradients, strict=True):
-            torch.testing.assert_close(parameter.grad, gradient, atol=exact, rtol=exact, msg=lambda m: f"{case}: {m}")
+            torch.testing.assert_close(parameter.grad, gradient, atol=exact, rtol=exact, msg=str(case))

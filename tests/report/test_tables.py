@@ -10,7 +10,7 @@ from rich.console import Console
 
 from sincere.records.estimates import Estimate
 from sincere.records.results import Difference, LossSummary, Results
-from sincere.report.tables import finding, show, summary_table
+from sincere.report.tables import finding, number, show, summary_table
 from tests.report.made import make_comparison
 
 
@@ -77,6 +77,12 @@ def test_the_sentence_says_lower_and_says_nothing_found(results: Results) -> Non
     assert "lower than 0.800 by 0.300 [0.200, 0.400]" in finding(made(results, (0.5, 0.8), below))
     same = Difference(metric="margin", a="x", b="y", estimate=0.01, low=-0.1, high=0.1, significant=False)
     assert finding(made(results, (0.5, 0.49), same)) == "x against y: no significant difference in margin."
+
+
+def test_no_negative_zero() -> None:
+    assert number(-0.0001, share=False) == "0.000"
+    assert number(-0.1, share=False) == "-0.100"
+    assert number(0.9995, share=True) == "100.0%"
 
 
 def test_class_names_and_notes_are_not_taken_for_markup(results: Results) -> None:

@@ -60,7 +60,7 @@ def test_rows_differences_and_summaries(compared: Path) -> None:
         assert difference.significant == (estimate.low > 0 or estimate.high < 0)
     assert all(set(summary.over_seeds) == set(results.metrics) for summary in results.summaries)
     assert any("12 differences were tested" in note for note in results.notes)
-    assert any("does not compare margins of eps-supinfonce" in note for note in results.notes)
+    assert any("does not compare margins of eps-SupInfoNCE" in note for note in results.notes)
     content = json.loads((compared / "results.json").read_text())
     assert content["differences"][0].keys() == {"metric", "a", "b", "estimate", "low", "high", "significant"}
 

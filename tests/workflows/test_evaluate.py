@@ -215,7 +215,9 @@ def test_bad_folders_and_data(finished: Path, tmp_path: Path, capsys: pytest.Cap
     assert main(["evaluate", str(tmp_path / "nothing")]) == 2
     assert capsys.readouterr().err.endswith("nothing: holds no run; config.toml is missing\n")
     assert main(["evaluate"]) == 2
-    assert "RUN" in capsys.readouterr().err
+    assert capsys.readouterr().err == "sincere: evaluate: RUN is missing; --help explains it\n"
+    assert main(["transfer", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == "sincere: transfer: --to is missing; --help explains it\n"
     folder = finished_copy(finished, tmp_path)
     with pytest.raises(DataError, match="was trained on other classes than those of digits"):
         sincere.evaluate(folder, data="digits", report=False, quiet=True)

@@ -121,6 +121,8 @@ def _one_line(box: str) -> str:
     kept = [line for line in lines[1:] if line.strip("-") and not line.startswith("For full")]
     text = re.sub(r"\s+", " ", " ".join(kept))
     text = re.split(r" (?:Got errors|Argument helptext):", text)[0]
+    if missing := re.match(r"Missing from sincere \w+: (--[\w-]+|\w+)", text):
+        return f"{missing[1]} is missing; --help explains it"
     text = re.sub(
         r"no type matching \{None\}\|(\w+) could be instantiated from \['(.*)'\]", r"must be \1; got '\2'", text
     )

@@ -135,7 +135,7 @@ class _Trips:
         return pulls / self.counts.clamp_min(1), totals - self.counts * epsilon
 
     def gradient(self, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Return d(weights . losses of all processes)/d(z), times the temperature, and the own share of sum c_ij s_ij."""
+        """Return the gradient at z of all processes' weights . losses, times the temperature, and sum c_ij s_ij."""
         spread = self.spread
         known = torch.stack([self.log_denominators, self.pulls], dim=1)
         log_denominators, pulls = gather(known, spread.sizes, spread.group).unbind(dim=1)

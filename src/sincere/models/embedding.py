@@ -181,7 +181,7 @@ def load_spec(folder: Path) -> ModelSpec:
     if not (folder / SPEC).is_file():
         raise DataError(f"{folder}: holds no model; {SPEC} is missing")
     try:
-        return ModelSpec.model_validate_json((folder / SPEC).read_text())
+        return ModelSpec.model_validate_json((folder / SPEC).read_text(encoding="utf-8"))
     except ValidationError as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{folder}: its model is damaged ({reason})") from error

@@ -105,7 +105,7 @@ def stored_results(request: CompareRequest) -> Results | None:
 def stored_request(folder: Path) -> dict[str, Any]:
     """Return what the comparison in a folder was asked for, empty if there is none."""
     try:
-        stored: dict[str, Any] = json.loads((folder / REQUEST).read_text())
+        stored: dict[str, Any] = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return stored

@@ -202,7 +202,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         DataError: There is no such file, or it is no TOML.
     """
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file") from error
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -24,7 +24,7 @@ class MetricsLog:
         if not self.path.exists():
             return []
         rows = []
-        for line in self.path.read_text().splitlines():
+        for line in self.path.read_text(encoding="utf-8").splitlines():
             try:
                 rows.append(json.loads(line))
             except json.JSONDecodeError:
@@ -39,7 +39,7 @@ class MetricsLog:
 
     def append(self, row: dict[str, Any]) -> None:
         """Add a row and flush it to disk."""
-        with self.path.open("a") as file:
+        with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
             file.flush()
             os.fsync(file.fileno())

@@ -196,7 +196,7 @@ class Results(Record):
         """
         path = folder / RESULTS
         try:
-            return cls.model_validate_json(path.read_text())
+            return cls.model_validate_json(path.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise DataError(f"{folder}: holds no {RESULTS}; `sincere evaluate {folder}` writes it for a run") from error
         except (OSError, UnicodeDecodeError, ValidationError) as error:

@@ -277,9 +277,8 @@ def _scrolling(caption: str, *content: Html, class_: str) -> Html:
 
 
 def _cell(cell: Cell) -> Html:
-    figure, bracket, rest = cell.text.partition(" [")
-    text = tag("b", figure) if cell.bold else figure
-    ends = tag("span", bracket.strip() + rest, class_="interval") if bracket else None
+    text = tag("b", cell.text) if cell.bold else cell.text
+    ends = tag("span", cell.interval, class_="interval") if cell.interval else None
     detail = tag("span", cell.detail, class_="detail") if cell.detail else None
     return tag("td", text, " " if ends else None, ends, detail, class_="number")
 

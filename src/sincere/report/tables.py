@@ -20,9 +20,17 @@ TITLES = {"sincere": "SINCERE", "supcon": "SupCon", "eps-supinfonce": "eps-SupIn
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a table, and whether in bold."""
+    """What stands in a table.
+
+    Attributes:
+        text: An estimate, or any text.
+        interval: Of the estimate.
+        bold: Whether the estimate is.
+        detail: A second interval, over seeds.
+    """
 
     text: str
+    interval: str = ""
     bold: bool = False
     detail: str = ""
 
@@ -50,17 +58,20 @@ def _metric_cell(results: Results, summary: LossSummary, name: str) -> Cell:
     figure = summary.metrics[name]
     beside = summary.over_seeds.get(name)
     detail = f"over seeds {interval(beside, share=share)}" if beside else ""
-    return Cell(f"{number(figure.estimate, share=share)} {interval(figure, share=share)}", name in summary.bold, detail)
+    estimate, ends = number(figure.estimate, share=share), interval(figure, share=share)
+    return Cell(estimate, ends, bold=name in summary.bold, detail=detail)
 
 
 def number(value: float, *, share: bool) -> str:
     """Return a figure as text: shares in per cent."""
-    return f"{100 * value:.1f}%" if share else f"{value:.3f}"
+    digits = 1 if share else 3
+    rounded = round(100 * value if share else value, digits) + 0.0  # no "-0.000"
+    return f"{rounded:.{digits}f}{'%' if share else ''}"
 
 
 def interval(figure: Estimate | Difference, *, share: bool) -> str:
     """Return the ends of an interval as text."""
-    ends = (f"{100 * end:.1f}" if share else f"{end:.3f}" for end in (figure.low, figure.high))
+    ends = (number(end, share=share).removesuffix("%") for end in (figure.low, figure.high))
     return f"[{', '.join(ends)}]"
 
 
@@ -91,10 +102,9 @@ def terminal_table(results: Results) -> Table:
 
 
 def _terminal_cell(cell: Cell) -> Text:
-    figure, _, ends = cell.text.partition(" [")
-    text = Text(figure, style="bold" if cell.bold else "")
-    if ends:
-        text.append("\n" + ends.removesuffix("]").replace(", ", "\N{EN DASH}"), style="not bold dim")
+    text = Text(cell.text, style="bold" if cell.bold else "")
+    if cell.interval:
+        text.append("\n" + cell.interval.strip("[]").replace(", ", "\N{EN DASH}"), style="not bold dim")
     return text
 
 
@@ -117,7 +127,7 @@ def finding(results: Results) -> str:
             for name, about in results.metrics.items()
             if name in row.metrics
         ]
-        return f"{row.loss} on {results.data.name}: {', '.join(told)}."
+        return f"{TITLES.get(row.loss, row.loss)} on {results.data.name}: {', '.join(told)}."
     a, b = _pair(results)
     found = [d for d in results.differences if {d.a, d.b} == {a, b}]
     clauses = [_clause(results, d, a, b) for d in found if d.significant]

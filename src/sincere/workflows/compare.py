@@ -37,7 +37,7 @@ from sincere.workflows.train import run_training
 from sincere.workflows.training_setup import check_names, resolve
 
 NAMES = {REQUEST, RUNS, RESULTS, CSV, REPORT, FIGURES}  # all that a comparison writes
-EPSILON_NOTE = "the paper does not compare margins of eps-supinfonce: its epsilon asks for a margin of its own"
+EPSILON_NOTE = "the paper does not compare margins of eps-SupInfoNCE: its epsilon asks for a margin of its own"
 
 
 def compare(**settings: Any) -> Results:

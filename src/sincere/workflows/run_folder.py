@@ -123,7 +123,7 @@ class RunFolder:
     def summary(self) -> dict[str, Any] | None:
         """Return the summary of a finished run, or None."""
         path = self.path / SUMMARY
-        return json.loads(path.read_text()) if path.exists() else None
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Mark the run as finished."""
