@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from threading import Barrier
 
 import numpy as np
@@ -17,6 +18,7 @@ from sincere.data.dataset import ImageSet
 from sincere.data.samplers import Sampler
 from sincere.data.views import Augmentation, make_views
 
+WHOLE = slice(None)
 WORKERS = 2  # threads that make batches: one alone delivers half as much on two cores
 
 
@@ -51,20 +53,33 @@ class ViewLoader:
             value = checks.count("ViewLoader", argument, getattr(self, argument), least=least)
             object.__setattr__(self, argument, value)
 
-    def batch(self, step: int) -> Batch:
-        """Return batch `step`, counted from 0 over all epochs."""
-        chosen = self.sampler.batch(step)
+    def batch(self, step: int, part: slice = WHOLE) -> Batch:
+        """Return batch `step`, counted from 0 over all epochs, or a part of it; views do not depend on the part."""
+        chosen = self.sampler.batch(step)[part]
         images = self.images.images.gather(self.images.positions[chosen]).to(self.device)
         labels, ids, rounds = (
             torch.from_numpy(values).to(self.device)
-            for values in (self.images.labels[chosen], self.images.ids[chosen], self.sampler.rounds(step))
+            for values in (self.images.labels[chosen], self.images.ids[chosen], self.sampler.rounds(step)[part])
         )
         views = make_views(images, ids, rounds, self.augmentation, size=self.size, seed=self.seed, n_views=self.n_views)
         return Batch(views, labels, ids)
 
+    def labels(self, step: int) -> Tensor:
+        """Return the labels of batch `step` without making its views."""
+        return torch.from_numpy(self.images.labels[self.sampler.batch(step)]).to(self.device)
+
     def batches(self, start: int, end: int) -> Generator[Batch, None, None]:
         """Yield batches `start` to `end` - 1, the next ones being made while one is used."""
-        n_makers = min(WORKERS, end - start)
+        return self._ahead([partial(self.batch, step) for step in range(start, end)])
+
+    def pieces(self, step: int, size: int) -> Generator[Batch, None, None]:
+        """Yield batch `step` in pieces of at most `size` images, the next ones being made while one is used."""
+        n = len(self.sampler.batch(step))
+        return self._ahead([partial(self.batch, step, slice(start, start + size)) for start in range(0, n, size)])
+
+    def _ahead(self, calls: Sequence[Callable[[], Batch]]) -> Generator[Batch, None, None]:
+        """Yield what the calls return, in order; `WORKERS` of them run ahead in threads."""
+        n_makers = min(WORKERS, len(calls))
         if n_makers <= 0:
             return
         ready, n_threads = Barrier(n_makers + 1), torch.get_num_threads()
@@ -74,13 +89,13 @@ class ViewLoader:
             ready.wait()
 
         with ThreadPoolExecutor(n_makers, initializer=begin) as makers:
-            upcoming = deque(makers.submit(self.batch, start + i) for i in range(n_makers))
+            upcoming = deque(makers.submit(call) for call in calls[:n_makers])
             ready.wait()
             torch.set_num_threads(n_threads)  # matrix products share one number, which the makers have set
             try:
-                for step in range(start + n_makers, end + n_makers):
-                    if step < end:
-                        upcoming.append(makers.submit(self.batch, step))
+                for number in range(n_makers, len(calls) + n_makers):
+                    if number < len(calls):
+                        upcoming.append(makers.submit(calls[number]))
                     yield upcoming.popleft().result()
             finally:
                 makers.shutdown(wait=True, cancel_futures=True)
