@@ -66,6 +66,30 @@ def test_equal_to_scikit_learn() -> None:
         assert np.array_equal(theirs.predict(q.double().numpy()), found.predictions[k].numpy())
 
 
+@pytest.mark.parametrize("n_classes", [3, 40])
+def test_ties_go_to_the_smaller_label_and_the_first_reference(n_classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "CHUNK", 4)
+    z = torch.ones(400, 1)
+    y = labels(400, n_classes)
+    found = find_neighbours(torch.ones(5, 1), torch.full((5,), 2), z, y, ks=(1, 7))
+    assert (found.predictions[1] == 0).all()
+    assert (found.target_position == int((y == 2).nonzero()[0])).all()
+    assert (found.noise_position == int((y == 0).nonzero()[0])).all()
+    points = unit(20, 3).repeat(20, 1)  # each point twenty times, in several classes
+    asked = unit(20, 3)
+    found = find_neighbours(asked, y[:20], points, y, ks=(1,))
+    s = (asked.double() @ points.double().T).round(decimals=5)
+    expected = [int(y[row == row.max()].min()) for row in s]
+    assert found.predictions[1].tolist() == expected
+
+
+def test_memory_is_bounded_with_many_small_classes() -> None:
+    z, y = unit(600, 4), torch.arange(600) // 2
+    table = neighbours._ClassTable(z, y, y.unique(), 10)
+    assert len(table.references) <= 1200
+    assert table.workspace.shape == (10, len(table.references))
+
+
 def test_leave_one_out_never_finds_itself() -> None:
     z, y, own = unit(90, 4), labels(90, 3), torch.arange(90)
     found = find_neighbours(z, y, z, y, leave_out=own)

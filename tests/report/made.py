@@ -84,7 +84,7 @@ def results_of(rows: Sequence[Row], class_names: Sequence[str], n_test: int) -> 
     ]
     return Results(
         kind="comparison" if len(losses) > 1 else "evaluation",
-        data=DataAbout(name="digits", class_names=tuple(class_names), n_train=1438, n_test=n_test),
+        data=DataAbout(name="digits", class_names=tuple(class_names), n_train=1438, n_test=n_test, digest="made"),
         metrics=ABOUT,
         rows=tuple(rows),
         differences=tuple(differences),

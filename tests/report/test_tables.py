@@ -38,15 +38,28 @@ def test_every_loss_and_metric_stands_in_the_terminal_within_80_columns(results:
     assert all(note in said for note in results.notes)
 
 
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_no_figure_is_cut_at_any_width(results: Results, width: int) -> None:
+    said = printed(results, width)
+    _, rows = summary_table(results)
+    for row in rows:
+        for cell in row:
+            assert cell.text in said
+            for ends in filter(None, (cell.interval, cell.detail)):
+                numbers = ends.removeprefix("seeds ").strip("[]").split(", ")
+                assert any(between.join(numbers) in said for between in (" to ", "\N{EN DASH}"))
+    assert all(len(line) <= max(width, 40) for line in said.split("note:")[0].split("SINCERE ag")[0].splitlines())
+
+
 def test_the_table_has_bold_cells_and_both_intervals(results: Results) -> None:
     header, rows = summary_table(results)
     assert header[0] == "loss"
     assert header[-2:] == ["training loss", "time"]
     for summary, row in zip(results.summaries, rows, strict=True):
-        assert row[0].text == f"{summary.loss} (2 seeds)"
+        assert (row[0].text, row[0].detail) == (summary.loss, "2 seeds")
         for name, cell in zip(results.metrics, row[1:], strict=False):
             assert cell.bold == (name in summary.bold)
-            assert cell.detail.startswith("over seeds [")
+            assert cell.detail.startswith("seeds [")
 
 
 def made(results: Results, estimates: tuple[float, float], difference: Difference) -> Results:

@@ -72,6 +72,28 @@ def test_other_images_or_another_order_are_refused() -> None:
         compare({("a", 0): images(values), ("b", 1): images(values, labels=np.arange(N) % 2)}, ["knn1"])
 
 
+def test_an_end_of_zero_is_not_significant_whatever_the_rounding() -> None:
+    """Averages over three seeds are thirds; their sums leave 1e-16 where the end of the interval is 0."""
+    for seed in range(40):
+        generator = np.random.default_rng(seed)
+        one = generator.integers(0, 4, 60)
+        other = np.where(generator.random(60) < 0.04, np.maximum(one - 1, 0), one)
+        runs = {}
+        for s in range(3):
+            runs["a", s] = images({"m": (one > s).astype(float)})
+            runs["b", s] = images({"m": (other > s).astype(float)})
+        _, (found,) = compare(runs, ["m"], n_resamples=200)
+        exact = intervals([one.astype(float), other.astype(float)], n_resamples=200).differences[0, 1]
+        assert found.significant == (exact.low > 0 or exact.high < 0)
+
+
+def test_a_single_image_makes_nothing_significant() -> None:
+    runs = {(loss, 0): images({"m": np.array([value])}) for loss, value in (("a", 1.0), ("b", 0.0))}
+    _, (found,) = compare(runs, ["m"])
+    assert found.estimate == 1.0
+    assert not found.significant
+
+
 def difference(a: str, b: str, *, significant: bool) -> Difference:
     return Difference(metric="m", a=a, b=b, estimate=0, low=0, high=0, significant=significant)
 

@@ -19,13 +19,14 @@ import sincere
 from sincere.cli import main
 from sincere.data.loader import ViewLoader
 from sincere.errors import DataError, InputValueError
-from sincere.records.arrays import PerImage
+from sincere.records.arrays import PER_IMAGE, PerImage
 from sincere.records.results import Results
 from sincere.statistics.bootstrap import intervals
 from sincere.training.checkpoints import Checkpoints
 from sincere.training.fit import Fit
 from sincere.training.interruption import InterruptedRunError
 from sincere.workflows import compare as compare_module
+from sincere.workflows.run_folder import RunFolder
 from tests.workflows.conftest import QUICK, blobs
 
 LOSSES = ("sincere", "supcon", "eps-supinfonce")
@@ -168,12 +169,46 @@ def test_other_settings_are_refused_and_overwrite_begins_again(compared: Path, d
     assert again.rows[0].epochs == 1
 
 
+def test_damaged_and_foreign_evaluations_are_measured_anew(data: str, tmp_path: Path) -> None:
+    options = {**OPTIONS, "losses": ("sincere", "supcon"), "seeds": (0,)}
+    first = sincere.compare(data=data, out=tmp_path / "c", **options)
+    runs = tmp_path / "c" / "runs"
+    sincere.evaluate(runs / "sincere-0", data=blobs(tmp_path / "b.npz", n_test=36), report=False, resamples=200)
+    content = bytearray((runs / "supcon-0" / PER_IMAGE).read_bytes())
+    content[len(content) // 2 :] = bytes(len(content) - len(content) // 2)
+    (runs / "supcon-0" / PER_IMAGE).write_bytes(content)
+    (tmp_path / "c" / "report.html").unlink()
+    again = sincere.compare(data=data, out=tmp_path / "c", **options)
+    assert again.differences == first.differences
+
+
+def test_overwrite_removes_a_comparison_only_and_only_when_it_can_begin(data: str, tmp_path: Path) -> None:
+    options = {**OPTIONS, "losses": ("sincere",), "seeds": (0,), "metrics": ("knn",)}
+    project = tmp_path / "project"
+    (project / "runs" / "mine").mkdir(parents=True)
+    (project / "runs" / "mine" / "notes.txt").write_text("dear")
+    with pytest.raises(DataError, match="holds files that are not a comparison's, such as runs"):
+        sincere.compare(data=data, out=project, overwrite=True, **options)
+    with pytest.raises(InputValueError, match="out must be the name of a folder"):
+        sincere.compare(data=data, out="", overwrite=True, **options)
+    sincere.compare(data=data, out=tmp_path / "c", **options)
+    with pytest.raises(DataError, match="neither a data set's name nor a folder"):
+        sincere.compare(data="typo.npz", out=tmp_path / "c", overwrite=True, **options)
+    run = RunFolder(tmp_path / "c" / "runs" / "sincere-0")
+    with run.locked(), pytest.raises(DataError, match="another process is training in it"):
+        sincere.compare(data=data, out=tmp_path / "c", overwrite=True, **options)
+    assert (tmp_path / "c" / "runs" / "sincere-0" / "model.safetensors").exists()
+    (tmp_path / "c" / "runs" / "notes.txt").write_text("dear")
+    with pytest.raises(DataError, match=r"notes\.txt: is not a comparison's"):
+        sincere.compare(data=data, out=tmp_path / "c", overwrite=True, **options)
+
+
 def test_changed_data_are_noticed(tmp_path: Path) -> None:
     data = blobs(tmp_path / "blobs.npz")
     options = {**OPTIONS, "losses": ("sincere",), "seeds": (0,), "metrics": ("knn",)}
     sincere.compare(data=data, out=tmp_path / "c", **options)
     blobs(tmp_path / "blobs.npz", n_test=33)
-    with pytest.raises(DataError, match=r"its runs were made before .*blobs.npz changed; choose another folder"):
+    with pytest.raises(DataError, match=r"was trained on other data than .*blobs.npz holds now; choose another folder"):
         sincere.compare(data=data, out=tmp_path / "c", **options)
     assert sincere.compare(data=data, out=tmp_path / "c", overwrite=True, **options).data.n_test == 33
 

@@ -199,8 +199,9 @@ def test_a_negative_margin_is_reported_as_negative(finished: Path, tmp_path: Pat
     ("options", "message"),
     [
         ({"metrics": ("knm",)}, "evaluate: metric must be one of .*Did you mean 'knn'"),
-        ({"ks": (61,)}, "k must be 1 to 60, the references there are; got 61"),
-        ({"ks": (0,)}, "k must be 1 to 60"),
+        ({"ks": (61,)}, "ks must be at most 60, the training images there are; got 61"),
+        ({"ks": (0,)}, "ks.0 input should be greater than or equal to 1; got 0"),
+        ({"metrics": ()}, "metrics tuple should have at least 1 item"),
         ({"resamples": 3}, "resamples input should be greater than or equal to 100"),
         ({"prob": "fast"}, "prob is not a setting; did you mean 'probe'"),
         ({"device": "tpu"}, "device must be one of"),
@@ -251,8 +252,75 @@ def test_nan_weights_are_refused(finished: Path, tmp_path: Path) -> None:
     from sincere.models.embedding import save_model
 
     save_model(model, folder)
-    with pytest.raises(DataError, match="neighbours: queries must be finite; row 0 is not"):
+    with pytest.raises(
+        DataError, match="output for image 0 is not finite; its weights are damaged or its training diverged"
+    ):
         sincere.evaluate(folder, report=False, quiet=True)
+
+
+def test_a_class_with_one_training_image_is_learned_from(finished: Path, tmp_path: Path) -> None:
+    path = tmp_path / "single.npz"
+    arrays = dict(np.load(blobs(path)))
+    kept = np.flatnonzero((arrays["train_labels"] != 2) | (np.arange(60) == 2))
+    np.savez(
+        path, **{**arrays, "train_images": arrays["train_images"][kept], "train_labels": arrays["train_labels"][kept]}
+    )
+    results = sincere.transfer(
+        finished_copy(finished, tmp_path), path, probe="both", probe_epochs=2, report=False, quiet=True
+    )
+    assert results.rows[0].metrics["linear"].estimate > 0.5
+    alone = [np.flatnonzero(arrays["train_labels"] == c)[0] for c in range(3)]
+    np.savez(path, **{**arrays, "train_images": arrays["train_images"][alone], "train_labels": np.arange(3)})
+    with pytest.raises(DataError, match="linear needs a class with two training images; leave it out: --metrics"):
+        sincere.transfer(tmp_path / "whole", path, ks=(1,), quiet=True)
+
+
+def test_other_images_of_the_same_classes_get_a_note(finished: Path, data: str, tmp_path: Path) -> None:
+    folder = finished_copy(finished, tmp_path)
+    other = blobs(tmp_path / "blobs.npz", n_test=36)
+    assert any("not the images that the run" in n for n in sincere.evaluate(folder, data=other, report=False).notes)
+    shutil.copy(data, tmp_path / "moved.npz")
+    same = sincere.evaluate(folder, data=str(tmp_path / "moved.npz"), report=False, quiet=True)
+    assert same.notes == ()
+    few = blobs(tmp_path / "few.npz", n_test=9)
+    assert any("9 test images are few" in note for note in sincere.transfer(folder, few, report=False).notes)
+
+
+def test_transfer_overwrites_nothing_but_a_transfer(finished: Path, tmp_path: Path) -> None:
+    folder, other = finished_copy(finished, tmp_path), blobs(tmp_path / "other.npz")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    options = {"metrics": ("knn",), "report": False, "quiet": True}
+    with pytest.raises(DataError, match=r"holds files that are not a transfer's, such as letter.txt"):
+        sincere.transfer(folder, other, out=tmp_path / "mine", **options)
+    with pytest.raises(DataError, match="is a file; choose a folder with --out"):
+        sincere.transfer(folder, other, out=tmp_path / "mine" / "letter.txt", **options)
+    with pytest.raises(DataError, match="holds files that are not a transfer's"):
+        sincere.transfer(folder, other, out=folder, **options)
+    with pytest.raises(InputValueError, match="out must be the name of a folder"):
+        sincere.transfer(folder, other, out="", **options)
+    first = sincere.transfer(folder, other, out=tmp_path / "t", **options)
+    assert sincere.transfer(folder, other, out=tmp_path / "t", **options).rows == first.rows
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"epochs": 4}'])
+def test_a_damaged_summary_is_no_summary(content: str, finished: Path, tmp_path: Path) -> None:
+    folder = finished_copy(finished, tmp_path)
+    (folder / "summary.json").write_text(content)
+    results = sincere.evaluate(folder, metrics=("knn",), report=False, quiet=True)
+    assert "the run is not finished" in results.notes[0]
+
+
+def test_paths_are_not_taken_for_markup(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "x[" / "b]"
+    shutil.copytree(finished, folder)
+    (folder / "model.safetensors").unlink()
+    assert main(["evaluate", str(folder), "--metrics", "knn", "--no-report"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("model.safetensors is missing; this is its last checkpoint") == 1
+    assert str(folder) in said
+    assert main(["datasets", "--data-dir", "x[/b]"]) == 0
+    assert "x[/b]" in capsys.readouterr().out
 
 
 def test_results_json_has_the_promised_keys(evaluated: Path) -> None:

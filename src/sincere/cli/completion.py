@@ -73,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_flags(part: argparse.ArgumentParser, record: type[Settings], *, hidden: set[str]) -> None:
+    _add(part, "--config", "TOML file with any of these settings")
     for name, field in record.model_fields.items():
         if name not in hidden:
             about = (field.description or "").split(". ")[0]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
 from rich.console import Console
 from rich.table import Table
 
+from sincere.cli.flags import parse_request
 from sincere.data.catalog import DATASETS
 from sincere.data.settings import LoadSettings
+from sincere.records.config import Settings
 
 
-@dataclass
-class Options:
+class DatasetsRequest(Settings):
     """List the data sets known by name: sizes, and whether they are on disk. Starts no download."""
 
     data_dir: Path | None = None
@@ -23,7 +22,7 @@ class Options:
 
 def main(arguments: list[str]) -> int:
     """Run the verb."""
-    options = tyro.cli(Options, prog="sincere datasets", args=arguments)
+    options = parse_request(DatasetsRequest, arguments, verb="datasets")
     root = options.data_dir or LoadSettings().root
     table = Table(box=None, header_style="bold")
     for column in ("name", "train", "test", "classes", "px", "on disk", "what it shows"):
@@ -34,5 +33,6 @@ def main(arguments: list[str]) -> int:
         table.add_row(name, f"{named.n_train:,}", f"{named.n_test:,}", str(named.n_classes), side, there, named.about)
     console = Console()
     console.print(table)
-    console.print(f"Folder: {root}. Or your own: a folder of class folders, or an .npz (docs/data.md).", soft_wrap=True)
+    line = f"Folder: {root}. Or your own: a folder of class folders, or an .npz (docs/data.md)."
+    console.print(line, soft_wrap=True, markup=False)
     return 0

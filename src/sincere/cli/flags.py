@@ -80,13 +80,15 @@ def _parsed(
         shown = tyro.conf.arg(help=field.description, help_behavior_hint=hint, metavar=metavar)
         marks = (tyro.conf.Positional,) if positional else ()
         fields.append((name, _annotated(field.annotation, shown, *marks), dataclasses.field(default=default)))
-    flags: Any = dataclasses.make_dataclass("Flags", fields, kw_only=True)
+    told = tyro.conf.arg(
+        help="TOML file with any of these settings; flags win over it.", help_behavior_hint="", metavar="FILE"
+    )
+    config = ("config", _annotated(Path | None, told), dataclasses.field(default=None))  # read by `split_config`
+    flags: Any = dataclasses.make_dataclass("Flags", [*fields, config], kw_only=True)
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            options: Any = tyro.cli(
-                flags, prog=f"sincere {verb}", description=cleandoc(record.__doc__ or ""), args=arguments
-            )
+            options: Any = tyro.cli(flags, prog=f"sincere {verb}", description=_paragraphs(record), args=arguments)
     except SystemExit as stop:
         if not stop.code:  # --help
             raise
@@ -96,6 +98,12 @@ def _parsed(
 
 def _annotated(annotation: Any, *marks: Any) -> Any:
     return Annotated[annotation, *marks]
+
+
+def _paragraphs(record: type[Settings]) -> str:
+    """Return what the record says of itself, each paragraph as one line."""
+    paragraphs = cleandoc(record.__doc__ or "").split("\n\n")
+    return "\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def _rank(record: type[Settings], name: str) -> int:
@@ -110,7 +118,8 @@ def _metavar(annotation: Any) -> str | None:
     if get_origin(annotation) in (Union, UnionType) and len(kinds) == 1:
         kind = kinds[0]
     if get_origin(kind) is tuple:
-        word = "N" if get_args(kind)[0] is int else "NAME"
+        item = get_args(kind)[0]
+        word = "N" if item is int or get_args(item)[:1] == (int,) else "NAME"
         return f"{word} [{word} ...]"
     return str(kind.__name__).upper() if kind is not annotation else None
 

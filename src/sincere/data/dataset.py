@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
@@ -15,6 +16,7 @@ from sincere.data.images import Images
 from sincere.data.splits import stratified_split
 from sincere.errors import DataError
 
+DIGEST_IMAGES = 256  # of each part, evenly spaced
 PART_BYTES = 64 * 10**6  # of pixels read at once for statistics
 
 
@@ -100,6 +102,18 @@ class Dataset:
             kept = images.subset(np.flatnonzero(new[images.labels] >= 0))
             parts[part] = replace(kept, labels=new[kept.labels])
         return check_dataset(replace(self, train=parts["train"], test=parts["test"], class_names=tuple(names)))
+
+    def digest(self) -> str:
+        """Return what tells these images and labels from others: the same wherever and whenever they are loaded.
+
+        Of the pixels it takes the mean and deviation of all training images and those of some images of both parts.
+        """
+        found = hashlib.sha256(repr((self.class_names, self.mean, self.std)).encode())
+        for part in (self.train, self.test):
+            found.update(part.labels.tobytes() + part.ids.tobytes())
+            some = np.unique(np.linspace(0, len(part) - 1, DIGEST_IMAGES).astype(np.int64))
+            found.update(part.images.gather(part.positions[some]).cpu().contiguous().numpy().tobytes())
+        return found.hexdigest()[:16]
 
     def validation_split(self, fraction: float = 0.1, *, seed: int = 0) -> tuple[ImageSet, ImageSet]:
         """Split train, stratified, into images to learn from and images to validate on.

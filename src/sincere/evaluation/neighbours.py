@@ -15,8 +15,8 @@ from torch import Tensor
 
 from sincere.evaluation.inputs import check_search
 
-CHUNK = 64  # references whose largest similarity is kept
-BLOCK_ROWS = 1024  # queries at a time; memory is 4 (m + CHUNK C) bytes for each
+CHUNK = 64  # references whose largest similarity is kept, or fewer where classes are small
+BLOCK_ROWS, BLOCK_BYTES = 1024, 2**28  # queries at a time, and what their similarities may take
 
 FEW = 8  # largest that are found one by one; more are sorted
 
@@ -52,8 +52,8 @@ def find_neighbours(
 ) -> Neighbours:
     """Return the neighbours of queries (n, d) among references (m, d), both of unit length.
 
-    Equal similarities go to the class with the smaller label, within it to the reference that comes first, up to chunks
-    that tie; equal votes to the smaller label. Always the same for the same input.
+    Equal similarities go to the class with the smaller label, within it to the reference that comes first; equal votes
+    to the smaller label.
 
     Args:
         queries: Embeddings of unit length.
@@ -69,11 +69,12 @@ def find_neighbours(
     """
     check_search("neighbours", queries, references, ks, leave_out)
     classes = torch.unique(torch.cat([query_labels, reference_labels]))
-    table = _ClassTable(references, reference_labels, classes, min(BLOCK_ROWS, len(queries)))
+    table = _ClassTable(references, reference_labels, classes, len(queries))
     wanted = torch.searchsorted(classes, query_labels)
     parts = []
-    for start in range(0, len(queries), BLOCK_ROWS):
-        rows = slice(start, start + BLOCK_ROWS)
+    n_rows = len(table.workspace)
+    for start in range(0, len(queries), n_rows):
+        rows = slice(start, start + n_rows)
         own = None if leave_out is None else leave_out[rows]
         parts.append(table.search(queries[rows], wanted[rows], ks, own))
     votes, columns = [part[0] for part in parts], [part[1] for part in parts]
@@ -85,15 +86,16 @@ def find_neighbours(
 class _ClassTable:
     """References in whole chunks of one class each; empty places are never near."""
 
-    def __init__(self, references: Tensor, labels: Tensor, classes: Tensor, n_rows: int) -> None:
+    def __init__(self, references: Tensor, labels: Tensor, classes: Tensor, n_queries: int) -> None:
         ids = torch.searchsorted(classes, labels)
         counts = torch.bincount(ids, minlength=len(classes))
-        n_chunks = (counts + CHUNK - 1) // CHUNK
+        self.chunk = min(CHUNK, -(-len(labels) // len(classes)))
+        n_chunks = (counts + self.chunk - 1) // self.chunk
         ends = n_chunks.cumsum(0)
         order = ids.argsort(stable=True)
-        first = (ends - n_chunks) * CHUNK - (counts.cumsum(0) - counts)  # of a class: place minus rank
+        first = (ends - n_chunks) * self.chunk - (counts.cumsum(0) - counts)  # of a class: place minus rank
         places = torch.arange(len(order), device=order.device) + first[ids[order]]
-        n_places = int(ends[-1]) * CHUNK
+        n_places = int(ends[-1]) * self.chunk
         self.references = references.new_zeros(n_places, references.shape[1])
         self.references[places] = references[order]
         self.positions = order.new_full((n_places,), -1)  # reference at each place
@@ -104,6 +106,7 @@ class _ClassTable:
         self.chunk_class = torch.arange(len(classes), device=order.device).repeat_interleave(n_chunks)
         self.n_classes = len(classes)
         # Written anew for every block: fresh memory for each would take as long as the products themselves.
+        n_rows = min(BLOCK_ROWS, n_queries, max(1, BLOCK_BYTES // (n_places * references.element_size())))
         self.workspace = references.new_empty(n_rows, n_places)
 
     def search(
@@ -115,13 +118,13 @@ class _ClassTable:
         if own is not None:
             rows = (own >= 0).nonzero()[:, 0]
             similarities[rows, self.places[own[rows]]] = -torch.inf
-        chunks = similarities.view(len(queries), -1, CHUNK)
+        chunks = similarities.view(len(queries), -1, self.chunk)
         largest = chunks.amax(dim=2)  # (b, chunks)
         same = self.chunk_class == wanted[:, None]
         target = self._nearest(chunks, largest.masked_fill(~same, -torch.inf), 1)
         noise = self._nearest(chunks, largest.masked_fill(same, -torch.inf), 1)
         near, near_places = self._nearest(chunks, largest, max(ks))
-        near_classes = self.chunk_class[near_places // CHUNK]
+        near_classes = self.chunk_class[near_places // self.chunk]
         votes = {}
         for k in ks:
             weights = near.new_zeros(len(queries), self.n_classes)
@@ -138,12 +141,24 @@ class _ClassTable:
 
     def _nearest(self, chunks: Tensor, largest: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Return the k largest similarities of each row and their places, from the k chunks that hold them."""
-        best = largest.topk(min(k, largest.shape[1]), dim=1).indices.sort(dim=1).values
+        best = _first_largest(largest, k).sort(dim=1).values
         rows = torch.arange(len(chunks), device=chunks.device)[:, None]
         barred = largest.gather(1, best).isneginf().unsqueeze(2)
-        candidates = chunks[rows, best].masked_fill(barred, -torch.inf).flatten(1)  # (b, k CHUNK)
+        candidates = chunks[rows, best].masked_fill(barred, -torch.inf).flatten(1)  # (b, k chunk)
         values, at = _largest(candidates, k)
-        return values, best.gather(1, at // CHUNK) * CHUNK + at % CHUNK
+        return values, best.gather(1, at // self.chunk) * self.chunk + at % self.chunk
+
+
+def _first_largest(values: Tensor, k: int) -> Tensor:
+    """Return where the k largest of each row are, in any order, the first ones where some tie with the k-th."""
+    if values.shape[1] <= k:
+        return torch.arange(values.shape[1], device=values.device).expand(len(values), -1)
+    found = values.topk(k + 1, dim=1)
+    best = found.indices[:, :k]
+    tied = found.values[:, k - 1] == found.values[:, k]
+    if bool(tied.any()):
+        best[tied] = values[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
+    return best
 
 
 def _largest(candidates: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -25,7 +25,7 @@ def in_the_plane(embeddings: Tensor) -> tuple[NDArray[np.float32], str]:
     z = embeddings.cpu().numpy()
     if np.ptp(z, axis=0).max() == 0:
         return np.zeros((len(z), 2), dtype=np.float32), "PCA"
-    if len(z) < FEWEST_FOR_TSNE:
+    if len(z) < FEWEST_FOR_TSNE or z.shape[1] < 2:
         points = PCA(min(2, *z.shape), svd_solver="full").fit_transform(z)
         return np.pad(points, ((0, 0), (0, 2 - points.shape[1]))).astype(np.float32), "PCA"
     perplexity = min(30.0, (len(z) - 1) / 3)

@@ -24,7 +24,7 @@ from sincere.errors import DataError
 from sincere.evaluation.subject import Measure, Subject
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of the fast probe's regularisation
-RATES = (0.1, 0.5, 1.0, 5.0, 10.0)  # of the paper's probe
+RATES = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 200.0)  # of the paper's probe
 EPOCHS, DECAY_AFTER, DECAY = 100, (60, 75, 90), 0.2
 
 Batches = Callable[[int], Iterable[tuple[Tensor, Tensor]]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -107,7 +108,7 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
             return dict(archive)
     except FileNotFoundError as error:
         raise DataError(f"{path}: is missing; evaluate the run again") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path}: is damaged; evaluate the run again") from error
 
 

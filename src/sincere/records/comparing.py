@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 
 from sincere.errors import DataError
-from sincere.records.config import TrainRequest, TrainSettings, source_name
+from sincere.records.config import TrainRequest, TrainSettings, named_folder, source_name
 from sincere.records.files import write_whole
 from sincere.records.measuring import MeasureChoices, MeasureSettings
 from sincere.records.results import REPORT, Results
@@ -22,15 +22,15 @@ REQUEST, RUNS = "comparison.json", "runs"
 class CompareRequest(MeasureChoices, TrainSettings):
     """Train several losses on the same data under the same conditions, measure them, and write a report.
 
+    Within a seed every loss has the same initial weights and the same batches. Runs that are finished are not repeated:
+    the same command goes on where it was interrupted.
+
     `sincere compare` compares three losses on the embedded digits in about two minutes.
 
     `sincere compare --data photos/ --encoder resnet18 --seeds 0 1 2` takes a folder of class folders and three seeds.
 
     `sincere compare --data cifar10.npz --classes cat dog --losses sincere supcon --epochs 20` takes two classes and two
     losses.
-
-    Within a seed every loss has the same initial weights and the same batches. Runs that are finished are not repeated:
-    the same command goes on where it was interrupted.
     """
 
     leading = ("data", "losses", "seeds", "out", "epochs", "encoder")
@@ -46,6 +46,8 @@ class CompareRequest(MeasureChoices, TrainSettings):
     """Longest time between checkpoints."""
     quiet: bool = False
     """Print nothing but warnings."""
+
+    _named = field_validator("out", mode="before")(named_folder)
 
     @model_validator(mode="before")
     @classmethod

@@ -122,8 +122,19 @@ class TrainSettings(Settings):
         return self
 
 
+def named_folder(value: object) -> object:
+    """Return the name of a folder to write to, but not the current one, which is what an empty name means.
+
+    Raises:
+        ValueError: It is.
+    """
+    if value is not None and not str(value).strip(". "):
+        raise ValueError("out must be the name of a folder")
+    return value
+
+
 class TrainRequest(TrainSettings):
-    """Learn an embedding from labelled images.
+    """Learn an embedding from labelled images. A run is a folder with config.toml, metrics, checkpoints and the model.
 
     `sincere train` learns the embedded digits in about a minute.
 
@@ -132,9 +143,6 @@ class TrainRequest(TrainSettings):
     `sincere train --data cifar10.npz --classes cat dog --epochs 20` takes two classes of a file of arrays.
 
     `sincere train --resume --out runs/digits-sincere-0` goes on after a kill; the settings are the run's.
-
-    A run is a folder with config.toml, metrics.jsonl, checkpoints and the model. `--config FILE` reads settings from
-    TOML; flags win over it.
     """
 
     leading = ("data", "loss", "out", "epochs", "encoder", "seed")
@@ -151,12 +159,7 @@ class TrainRequest(TrainSettings):
     quiet: bool = False
     """Print nothing but warnings."""
 
-    @field_validator("out", mode="before")
-    @classmethod
-    def _named(cls, value: object) -> object:
-        if value is not None and not str(value).strip(". "):  # Path("") is the current folder
-            raise ValueError("out must be the name of a folder")
-        return value
+    _named = field_validator("out", mode="before")(named_folder)
 
     def folder(self) -> Path:
         """Return the folder of the run."""

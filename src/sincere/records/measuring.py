@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from sincere.records.config import Settings
+from sincere.records.config import Settings, named_folder
 
 POSITIONAL: dict[str, Any] = {"positional": True}  # a field that is given without its name on the command line
 
@@ -15,9 +15,9 @@ POSITIONAL: dict[str, Any] = {"positional": True}  # a field that is given witho
 class MeasureChoices(Settings):
     """What is measured."""
 
-    metrics: tuple[str, ...] = ("margin", "knn", "linear")
+    metrics: tuple[str, ...] = Field(default=("margin", "knn", "linear"), min_length=1)
     """What to measure: margin, knn, linear and retrieval (slow for many training images)."""
-    ks: tuple[int, ...] = (1, 5)
+    ks: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(1, 5), min_length=1)
     """Numbers of neighbours that vote."""
     probe: Literal["fast", "paper", "both"] = "fast"
     """Linear probe: fast is logistic regression on features, paper is SGD over augmented images, much slower."""
@@ -73,5 +73,9 @@ class TransferRequest(MeasureSettings):
     """The other data set: a name (`sincere datasets` lists them), a folder of class folders, or an .npz file."""
     classes: tuple[str, ...] | None = None
     """Only these classes of it."""
+    skip_bad_images: bool = False
+    """Leave out images that cannot be read, instead of stopping."""
     out: Path | None = None
     """Where to write. Default: the run's transfer/<data>."""
+
+    _named = field_validator("out", mode="before")(named_folder)

@@ -43,6 +43,8 @@ class DataAbout(Record):
     """Images that neighbours are looked for among."""
     n_test: int
     """Images that figures are about."""
+    digest: str
+    """Tells these images and labels from others."""
 
 
 class TrainLoss(Record):
@@ -197,7 +199,7 @@ class Results(Record):
         path = folder / RESULTS
         try:
             return cls.model_validate_json(path.read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise DataError(f"{folder}: holds no {RESULTS}; `sincere evaluate {folder}` writes it for a run") from error
         except (OSError, UnicodeDecodeError, ValidationError) as error:
             raise DataError(f"{path}: is damaged or of another version ({str(error).splitlines()[0]})") from error

@@ -53,8 +53,8 @@ def table(evidence: Evidence, differences: Figure) -> Html:
     colours = loss_colours(losses)
     body = []
     for loss, (first, *rest) in zip(losses, rows, strict=True):
-        name = first.text.replace(loss, titled(loss), 1)
-        body.append(tag("tr", tag("th", _dot(colours[loss]), name, scope="row"), *map(_cell, rest)))
+        detail = tag("span", first.detail, class_="detail") if first.detail else None
+        body.append(tag("tr", tag("th", _dot(colours[loss]), titled(loss), detail, scope="row"), *map(_cell, rest)))
     head = tag("tr", *(tag("th", name, scope="col") for name in header))
     caption = f"Each loss on the {results.data.n_test:,} test images of {results.data.name}"
     meaning = "In brackets: 95% intervals, test images resampled."

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -41,7 +43,7 @@ def summary_table(results: Results) -> tuple[list[str], list[list[Cell]]]:
     header = ["loss", *(results.metrics[name].title for name in names), "training loss", "time"]
     rows = []
     for summary in results.summaries:
-        cells = [Cell(summary.loss + (f" ({len(summary.seeds)} seeds)" if len(summary.seeds) > 1 else ""))]
+        cells = [Cell(summary.loss, detail=f"{len(summary.seeds)} seeds" if len(summary.seeds) > 1 else "")]
         cells += [_metric_cell(results, summary, name) for name in names]
         runs = [row for row in results.rows if row.loss == summary.loss]
         losses = [row.train_loss for row in runs if row.train_loss is not None]
@@ -57,7 +59,7 @@ def _metric_cell(results: Results, summary: LossSummary, name: str) -> Cell:
     share = results.metrics[name].share
     figure = summary.metrics[name]
     beside = summary.over_seeds.get(name)
-    detail = f"over seeds {interval(beside, share=share)}" if beside else ""
+    detail = f"seeds {interval(beside, share=share)}" if beside else ""
     estimate, ends = number(figure.estimate, share=share), interval(figure, share=share)
     return Cell(estimate, ends, bold=name in summary.bold, detail=detail)
 
@@ -89,29 +91,55 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def terminal_table(results: Results) -> Table:
-    """Return the summary for a terminal of 80 columns: intervals stand below their estimates."""
+def terminal_tables(results: Results, width: int) -> list[Table]:
+    """Return the summary for a terminal, in as many tables as its width needs; no figure is cut."""
     header, rows = summary_table(results)
+    listed = zip(header, *rows, strict=True)
+    columns = [[_heading(str(title)), *(_terminal_cell(cell) for cell in cells)] for title, *cells in listed]
+    losses, *others = columns
+    groups: list[list[list[Text]]] = [[]]
+    free = width - _width(losses)
+    for column in others:
+        if groups[-1] and _width(column) + 1 > free:
+            groups.append([])
+            free = width - _width(losses)
+        groups[-1].append(column)
+        free -= _width(column) + 1
+    return [_table([losses, *group]) for group in groups]
+
+
+def _table(columns: list[list[Text]]) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-    for column in header:
-        heading = column.replace(" ", "\n", 1)
-        table.add_column(heading, justify="left" if column == "loss" else "right", no_wrap=True, overflow="fold")
-    for row in rows:
-        table.add_row(*map(_terminal_cell, row))
+    for number, (heading, *_) in enumerate(columns):
+        table.add_column(
+            heading, justify="right" if number else "left", no_wrap=True, min_width=_width(columns[number])
+        )
+    for row in zip(*(cells for _, *cells in columns), strict=True):
+        table.add_row(*row)
     return table
+
+
+def _width(column: list[Text]) -> int:
+    return max(cell_len(line) for text in column for line in text.plain.splitlines())
+
+
+def _heading(title: str) -> Text:
+    return Text(title.replace(" ", "\n", 1))
 
 
 def _terminal_cell(cell: Cell) -> Text:
     text = Text(cell.text, style="bold" if cell.bold else "")
-    if cell.interval:
-        text.append("\n" + cell.interval.strip("[]").replace(", ", "\N{EN DASH}"), style="not bold dim")
+    for line in filter(None, (cell.interval, cell.detail)):
+        between = " to " if "-" in line else "\N{EN DASH}"
+        text.append("\n" + re.sub(r"\[(.*), (.*)\]", rf"\1{between}\2", line), style="not bold dim")
     return text
 
 
 def show(results: Results, page: Path | None, console: Console) -> None:
     """Print the table, what a reader should know, what was found, and where the report is."""
-    console.print()
-    console.print(terminal_table(results))
+    for table in terminal_tables(results, console.width):
+        console.print()
+        console.print(table, width=max(console.width, console.measure(table).maximum), crop=False)
     console.print()
     lines = [f"note: {note}" for note in results.notes] + [finding(results)]
     for line in [*lines, f"report: {page}"] if page is not None else lines:
@@ -121,13 +149,12 @@ def show(results: Results, page: Path | None, console: Console) -> None:
 def finding(results: Results) -> str:
     """Return one sentence that says what was found."""
     if not results.differences:
-        row = results.rows[0]
+        summary = results.summaries[0]
         told = [
-            f"{about.title} {number(row.metrics[name].estimate, share=about.share)}"
+            f"{about.title} {number(summary.metrics[name].estimate, share=about.share)}"
             for name, about in results.metrics.items()
-            if name in row.metrics
         ]
-        return f"{TITLES.get(row.loss, row.loss)} on {results.data.name}: {', '.join(told)}."
+        return f"{TITLES.get(summary.loss, summary.loss)} on {results.data.name}: {', '.join(told)}."
     a, b = _pair(results)
     found = [d for d in results.differences if {d.a, d.b} == {a, b}]
     clauses = [_clause(results, d, a, b) for d in found if d.significant]

@@ -19,6 +19,7 @@ from sincere.records.estimates import Estimate
 
 N_RESAMPLES = 1000
 LEVEL = 0.95
+DIGITS = 12
 AT_ONCE = 1_000_000  # numbers that are resampled together: bounds the memory, and stays in the cache
 
 Values = NDArray[np.float64]
@@ -80,7 +81,10 @@ def intervals(samples: Sequence[ArrayLike], *, n_resamples: int = N_RESAMPLES, s
             batch=max(1, AT_ONCE // table.size),
         )
         low, high = found.confidence_interval
-    results = [Estimate(*map(float, ends)) for ends in zip(estimates, low, high, strict=True)]
+    # Sums of thirds and the like leave dust, and an end of 0 must be 0: it decides what is significant.
+    results = [
+        Estimate(*(round(float(end), DIGITS) + 0.0 for end in ends)) for ends in zip(estimates, low, high, strict=True)
+    ]
     return Intervals(results[:n_models], dict(zip(pairs, results[n_models:], strict=True)))
 
 

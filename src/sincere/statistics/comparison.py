@@ -13,6 +13,7 @@ from sincere.records.estimates import Estimate
 from sincere.records.results import Difference, LossSummary
 from sincere.statistics.bootstrap import N_RESAMPLES, interval, intervals, is_significant, over_seeds
 
+FEW = 30  # test images below which intervals are worth a note
 MANY = 5  # differences from which on chance is worth a note
 
 Runs = Mapping[tuple[str, int], PerImage]  # by loss and seed
@@ -59,7 +60,8 @@ def compare(
             figures[loss][metric] = estimate
             if (spread := over_seeds([figure(x) for x in values[loss]])) is not None:
                 beside[loss][metric] = spread
-        mine = [_difference(metric, losses[i], losses[j], e) for (i, j), e in found.differences.items()]
+        enough = len(averaged[0]) > 1  # a single image has an interval without width, which says nothing
+        mine = [_difference(metric, losses[i], losses[j], e, enough) for (i, j), e in found.differences.items()]
         for loss in bold_losses({loss: figures[loss][metric].estimate for loss in losses}, mine):
             bold[loss].append(metric)
         differences += mine
@@ -94,6 +96,11 @@ def bold_losses(estimates: Mapping[str, float], differences: Sequence[Difference
     return [loss for loss in estimates if loss not in below] if below else []
 
 
+def few_note(n: int) -> str | None:
+    """Return a note where there are too few test images for intervals to be trusted."""
+    return f"{n} test images are few: their intervals are too narrow more often than they say" if n < FEW else None
+
+
 def chance_note(n: int) -> str | None:
     """Return a note where so many differences were tested that chance alone may make some significant."""
     if n < MANY:
@@ -104,9 +111,9 @@ def chance_note(n: int) -> str | None:
     )
 
 
-def _difference(metric: str, a: str, b: str, found: Estimate) -> Difference:
+def _difference(metric: str, a: str, b: str, found: Estimate, enough: bool) -> Difference:
     ends = {"estimate": found.estimate, "low": found.low, "high": found.high}
-    return Difference(metric=metric, a=a, b=b, **ends, significant=is_significant(found))
+    return Difference(metric=metric, a=a, b=b, **ends, significant=enough and is_significant(found))
 
 
 def row_intervals(per_image: PerImage, *, n_resamples: int = N_RESAMPLES, seed: int = 0) -> dict[str, Estimate]:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.wrappers import _FabricModule
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -22,7 +23,7 @@ Pieces = Callable[[], Iterable[Tensor]]
 Loss = Callable[[Tensor], Tensor]
 
 
-def backward_in_pieces(fabric: Fabric, model: nn.Module, pieces: Pieces, loss: Loss) -> tuple[Tensor, Tensor]:
+def backward_in_pieces(fabric: Fabric, model: _FabricModule, pieces: Pieces, loss: Loss) -> tuple[Tensor, Tensor]:
     """Put the gradient of the loss of all pieces into the parameters; return the loss and the embeddings, detached.
 
     Args:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,8 +17,6 @@ from sincere.records.comparing import (
     REQUEST,
     RUNS,
     CompareRequest,
-    fingerprint,
-    stored_request,
     stored_results,
     write_request,
 )
@@ -30,13 +29,15 @@ from sincere.statistics.comparison import chance_note
 from sincere.statistics.comparison import compare as compare_images
 from sincere.workflows.evaluate import evaluate_run, quiet_or
 from sincere.workflows.hardware import choose_device
-from sincere.workflows.measure import check_metrics
+from sincere.workflows.measure import check_measurable, check_metrics
 from sincere.workflows.run_data import load_data, stored_settings
-from sincere.workflows.run_folder import RunFolder
+from sincere.workflows.run_folder import NAMES as RUN_NAMES
+from sincere.workflows.run_folder import RunFolder, check_nothing_else
 from sincere.workflows.train import run_training
 from sincere.workflows.training_setup import check_names, resolve
 
 NAMES = {REQUEST, RUNS, RESULTS, CSV, REPORT, FIGURES}  # all that a comparison writes
+REMEDY = "choose another folder with --out, or begin again with --overwrite"
 EPSILON_NOTE = "the paper does not compare margins of eps-SupInfoNCE: its epsilon asks for a margin of its own"
 
 
@@ -60,8 +61,10 @@ def run_comparison(request: CompareRequest, console: Console | None = None) -> R
     say(f"comparison: {folder}")
     device = choose_device(request.device)
     data = load_data(request, device, None if request.quiet else console)
+    check_measurable(request, data)
+    if request.overwrite:
+        _clear(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    write_request(request, done=False)
     rows = _runs(request, data, device, console, say)
     results = _compared(request, rows, device)
     results.write(folder)
@@ -77,24 +80,26 @@ def _check(request: CompareRequest) -> None:
     """Raise for names that do not exist and for a folder that holds something else, before anything is loaded."""
     for loss in request.losses:
         check_names(request.run(loss, request.seeds[0], resume=False))
-    check_metrics(request.measuring())
+    check_metrics(request)
     folder = request.folder()
     if not folder.exists():
         return
     if not folder.is_dir():
         raise DataError(f"{folder}: is a file; choose a folder with --out")
-    names = {path.name for path in folder.iterdir() if not path.name.endswith(".unfinished")}
-    if foreign := sorted(names - NAMES):
-        remedy = "choose another folder with --out"
-        raise DataError(f"{folder}: holds files that are not a comparison's, such as {foreign[0]}; {remedy}")
-    earlier = stored_request(folder).get("data")
-    if request.overwrite:
-        for name in sorted(names):
-            path = folder / name
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    elif earlier is not None and earlier != fingerprint(request.data):
-        remedy = "choose another folder with --out, or begin again with --overwrite"
-        raise DataError(f"{folder}: its runs were made before {request.data} changed; {remedy}")
+    is_comparison = (folder / REQUEST).exists()
+    check_nothing_else(folder, NAMES if is_comparison else (), "a comparison's")
+    for run in sorted((folder / RUNS).iterdir()) if (folder / RUNS).is_dir() else ():
+        if not run.is_dir():
+            raise DataError(f"{run}: is not a comparison's; choose another folder with --out")
+        check_nothing_else(run, RUN_NAMES, "a run's")
+
+
+def _clear(folder: Path) -> None:
+    """Remove a comparison; nothing else is in its folder, and no other process trains there."""
+    with ExitStack() as locks:
+        for run in (folder / RUNS).iterdir() if (folder / RUNS).is_dir() else ():
+            locks.enter_context(RunFolder(run).locked())
+        RunFolder(folder).remove(NAMES)
 
 
 def _runs(
@@ -106,7 +111,10 @@ def _runs(
     for (loss, seed), folder in folders.items():
         if (folder.path / CONFIG).exists():
             wanted = resolve(request.run(loss, seed, resume=True).settings(), data, device)
-            folder.check_same(wanted, "choose another folder with --out, or begin again with --overwrite")
+            folder.check_same(wanted, REMEDY)
+        if (summary := folder.summary()) is not None and summary["data"] != data.digest():
+            raise DataError(f"{folder.path}: was trained on other data than {request.data} holds now; {REMEDY}")
+    write_request(request, done=False)
     found = []
     for number, ((loss, seed), folder) in enumerate(folders.items(), start=1):
         say(f"\n[{number}/{len(asked)}] {loss}, seed {seed}")
@@ -114,7 +122,7 @@ def _runs(
             run_training(request.run(loss, seed, resume=(folder.path / CONFIG).exists()), console, data)
         else:
             say(f"{folder.path}: is trained already")
-        found.append(_evaluated(folder, request, data, device, console, say))
+        found.append(_evaluated(folder, request, data, device, say))
     return found
 
 
@@ -123,17 +131,23 @@ def _evaluated(
     request: CompareRequest,
     data: Dataset,
     device: torch.device,
-    console: Console,
     say: Callable[[str], None],
 ) -> Results:
     """Return the results of a run, from its folder if they are what is asked for."""
     measuring = request.measuring()
-    if (folder.path / RESULTS).exists():
-        stored = Results.read(folder.path)
-        if stored.measuring == measuring.choices() and stored.rows[0].finished:
+    try:
+        stored, images = Results.read(folder.path), PerImage.read(folder.path)
+        same = stored.measuring == measuring.choices() and stored.data.digest == data.digest()
+        if (
+            same
+            and stored.kind == "evaluation"
+            and stored.rows[0].finished
+            and images.values.keys() == stored.metrics.keys()
+        ):
             return stored
-    settings = stored_settings(folder)
-    return evaluate_run(folder, settings, data, measuring, device=device, say=say, warn=console.print)
+    except DataError:  # missing, damaged or of another version: measured anew
+        pass
+    return evaluate_run(folder, stored_settings(folder), data, measuring, device=device, say=say)
 
 
 def _compared(request: CompareRequest, found: list[Results], device: torch.device) -> Results:

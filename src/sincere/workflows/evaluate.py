@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from rich.console import Console
@@ -16,11 +16,11 @@ from sincere.records.measuring import EvaluateRequest, MeasureSettings
 from sincere.records.results import DataAbout, MetricAbout, Results, Row
 from sincere.report.page import write_report
 from sincere.report.tables import show, write_csv
-from sincere.statistics.comparison import compare, row_intervals
+from sincere.statistics.comparison import compare, few_note, row_intervals
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import Measured, Say, check_metrics, measure
 from sincere.workflows.run_data import Trained, load_data, load_trained, stored_settings
-from sincere.workflows.run_folder import RunFolder
+from sincere.workflows.run_folder import MEASURED, RunFolder
 
 
 def evaluate(run: str | Path, **settings: Any) -> Results:
@@ -44,7 +44,7 @@ def run_evaluation(request: EvaluateRequest, console: Console | None = None) -> 
     moved = settings.model_copy(update={name: value for name, value in changes.items() if value is not None})
     device = choose_device(request.device)
     data = load_data(moved, device, None if request.quiet else console)
-    results = evaluate_run(folder, settings, data, request, device=device, say=say, warn=console.print)
+    results = evaluate_run(folder, settings, data, request, device=device, say=say)
     finish(results, folder.path, request, console)
     return results
 
@@ -57,12 +57,9 @@ def evaluate_run(
     *,
     device: torch.device,
     say: Say,
-    warn: Say,
 ) -> Results:
-    """Measure a run on its data and write the arrays and results.json into it."""
+    """Measure a run on its data and write the arrays and results.json into it; what an evaluation left is removed."""
     trained = load_trained(folder)
-    for note in trained.notes:
-        warn(f"note: {note}")
     if trained.model.spec.class_names != data.class_names:
         names = ", ".join(data.class_names[:3])
         remedy = "`sincere transfer` measures a run on other data"
@@ -70,8 +67,9 @@ def evaluate_run(
             f"{folder.path}: was trained on other classes than those of {data.name} ({names}, ...); {remedy}"
         )
     measured = measure(trained.model, data, request, device=device, temperature=settings.temperature, say=say)
+    folder.remove(MEASURED)
     measured.save(folder.path)
-    results = results_of(measured, trained, settings, request, kind="evaluation", folder=".", device=device)
+    results = results_of(measured, trained, settings, request, kind="evaluation", device=device)
     results.write(folder.path)
     write_csv(results, folder.path)
     return results
@@ -83,8 +81,7 @@ def results_of(
     settings: TrainSettings,
     request: MeasureSettings,
     *,
-    kind: Any,
-    folder: str,
+    kind: Literal["evaluation", "transfer"],
     device: torch.device,
 ) -> Results:
     """Return the results of one run."""
@@ -97,7 +94,7 @@ def results_of(
         seconds=trained.seconds,
         epochs=trained.epochs,
         finished=trained.finished,
-        folder=folder,
+        folder=".",
         margin=measured.margin,
         classes=measured.classes,
         confusion=measured.confusion(),
@@ -108,14 +105,25 @@ def results_of(
     names = list(metrics)
     one = {(settings.loss, settings.seed): per_image}
     summaries, _ = compare(one, names, n_resamples=request.resamples, seed=request.seed)
-    about = DataAbout(name=data.name, class_names=data.class_names, n_train=len(data.train), n_test=len(data.test))
+    about = DataAbout(
+        name=data.name,
+        class_names=data.class_names,
+        n_train=len(data.train),
+        n_test=len(data.test),
+        digest=data.digest(),
+    )
+    notes = [*trained.notes, *measured.notes]
+    if kind == "evaluation" and about.digest != trained.data:
+        notes.append("these are not the images that the run was trained and tested on: same classes, other data")
+    if (few := few_note(len(data.test))) is not None:
+        notes.append(few)
     return Results(
         kind=kind,
         data=about,
         metrics=metrics,
         rows=(row,),
         summaries=tuple(summaries),
-        notes=trained.notes + measured.notes,
+        notes=tuple(notes),
         measuring=request.choices(),
         manifest=make_manifest(seed=request.seed, device=str(device)),
     )
@@ -126,6 +134,9 @@ def finish(results: Results, folder: Path, request: MeasureSettings, console: Co
     page = write_report(folder) if request.report else None
     if not request.quiet:
         show(results, page, console)
+        return
+    for note in results.notes:
+        console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
 
 
 def quiet_or(quiet: bool, console: Console) -> Say:

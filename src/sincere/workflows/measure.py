@@ -14,13 +14,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from sincere import registry
+from sincere import checks, registry
 from sincere.data.dataset import Dataset, ImageSet
 from sincere.data.draws import Draws
 from sincere.data.loader import plain_batches
 from sincere.data.samplers import make_sampler
 from sincere.data.splits import stratified_split
 from sincere.data.views import named_augmentation, one_view
+from sincere.errors import DataError, InputValueError
 from sincere.evaluation import METRICS
 from sincere.evaluation.embed import Embedded, embed, half_is_enough
 from sincere.evaluation.margins import margin
@@ -29,7 +30,7 @@ from sincere.evaluation.probe import Probe, fast_probe, paper_probe
 from sincere.evaluation.subject import Measure, Part, Subject
 from sincere.models.embedding import EmbeddingModel
 from sincere.records.arrays import EmbeddingMap, PerImage
-from sincere.records.measuring import MeasureSettings
+from sincere.records.measuring import MeasureChoices, MeasureSettings
 from sincere.records.results import ClassRow, MarginAbout
 from sincere.workflows.class_table import class_table, margin_about
 from sincere.workflows.hardware import bfloat16_gains
@@ -113,7 +114,22 @@ class Measured:
         self.embedding_map().write(folder)
 
 
-def check_metrics(settings: MeasureSettings) -> None:
+def check_measurable(settings: MeasureChoices, data: Dataset) -> None:
+    """Raise for what the data do not allow to measure, before anything is trained or embedded.
+
+    Raises:
+        InputValueError: A k is larger than the number of training images.
+        DataError: No class has the two training images that a linear probe needs.
+    """
+    if max(settings.ks) > len(data.train):
+        requirement = f"ks must be at most {len(data.train)}, the training images there are"
+        raise InputValueError(checks.wording("evaluate", requirement, max(settings.ks)))
+    if "linear" in settings.metrics and np.bincount(data.train.labels).max() < 2:
+        remedy = "leave it out: --metrics margin knn"
+        raise DataError(f"{data.name}: linear needs a class with two training images; {remedy}")
+
+
+def check_metrics(settings: MeasureChoices) -> None:
     """Raise for a metric that does not exist, before anything is loaded.
 
     Raises:
@@ -143,9 +159,10 @@ def measure(
         say: Told what is going on.
 
     Raises:
-        DataError: A class of the test part has no training image, or an embedding is not finite.
+        DataError: An output of the model is not finite, or the data do not allow what is asked for.
         InputValueError: A k is larger than the number of training images.
     """
+    check_measurable(settings, data)
     model.to(device)
     compute, notes = _precision(model, data, device)
     say(f"embedding {len(data.train):,} training and {len(data.test):,} test images")
@@ -154,7 +171,7 @@ def measure(
     if "linear" in settings.metrics:
         if settings.probe in ("fast", "both"):
             say("learning the linear probe: logistic regression on features")
-            learn, held_out = stratified_split(data.train.labels, HELD_OUT, seed=settings.seed)
+            learn, held_out = _probe_split(data.train.labels, settings.seed)
             probes["linear"] = fast_probe(train.features, train.labels, learn=learn, held_out=held_out)
         if settings.probe in ("paper", "both"):
             say(f"learning the linear probe: SGD over {settings.probe_epochs} epochs of augmented images, twice")
@@ -174,7 +191,7 @@ def _precision(
     model: EmbeddingModel, data: Dataset, device: torch.device
 ) -> tuple[Callable[[Tensor], Tensor], tuple[str, ...]]:
     """Return how to compute outputs: in bfloat16 where the hardware gains from it and the metrics stay the same."""
-    if not bfloat16_gains(device):
+    if not bfloat16_gains(device) or len(data.test) < 2:
         return model.outputs, ()
 
     def half(images: Tensor) -> Tensor:
@@ -194,7 +211,19 @@ def _part(compute: Callable[[Tensor], Tensor], images: ImageSet, model: Embeddin
     found = embed(compute, plain_batches(images, device=device))
     dim = model.spec.dim
     outputs = found.embeddings
+    if not bool(torch.isfinite(outputs.sum())):
+        image = int(found.ids[~torch.isfinite(outputs).all(dim=1)][0])
+        remedy = "its weights are damaged or its training diverged: train again with a lower --learning-rate"
+        raise DataError(f"evaluate: the model's output for image {image} is not finite; {remedy}")
     return Part(outputs[:, :dim].contiguous(), outputs[:, dim:].contiguous(), found.labels, found.ids)
+
+
+def _probe_split(labels: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the images to learn from and those held out to choose on; a class's only image is learned from."""
+    several = np.flatnonzero(np.bincount(labels)[labels] >= 2)
+    _, chosen = stratified_split(labels[several], HELD_OUT, seed=seed)
+    held_out = several[chosen]
+    return np.setdiff1d(np.arange(len(labels)), held_out), held_out
 
 
 def _paper_probe(
@@ -206,7 +235,7 @@ def _paper_probe(
 ) -> Probe:
     """Learn the paper's probe: crops and flips, anew in every epoch."""
     augmentation = named_augmentation("crops", mirror_is_same_class=data.mirror_is_same_class)
-    learn, held_out = data.validation_split(HELD_OUT, seed=settings.seed)
+    learn, held_out = (data.train.subset(chosen) for chosen in _probe_split(data.train.labels, settings.seed))
     dim = model.spec.dim
 
     def batches(images: ImageSet) -> Callable[[int], Iterable[tuple[Tensor, Tensor]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -39,6 +40,7 @@ class Trained:
         epochs: Epochs done.
         seconds: Time spent training.
         train_loss: Mean loss of the first and the last epoch; None without one.
+        data: Digest of the data it was trained on.
         notes: What a reader should know of it.
     """
 
@@ -46,6 +48,7 @@ class Trained:
     epochs: int
     seconds: float
     train_loss: dict[str, float] | None
+    data: str
     notes: tuple[str, ...]
 
     @property
@@ -73,7 +76,7 @@ def load_trained(folder: RunFolder) -> Trained:
     """
     rows = folder.log.rows()
     if (summary := folder.summary()) is not None and (folder.path / WEIGHTS).is_file():
-        done = {name: summary[name] for name in ("epochs", "seconds", "train_loss")}
+        done = {name: summary[name] for name in ("epochs", "seconds", "train_loss", "data")}
         return Trained(load_model(folder.path), **done, notes=())
     for path in reversed(folder.checkpoints.paths()):
         try:
@@ -85,6 +88,9 @@ def load_trained(folder: RunFolder) -> Trained:
         progress = content["progress"]
         rows = [row for row in rows if row["seconds"] <= progress["seconds"]]
         losses = {"first": rows[0]["loss"], "last": rows[-1]["loss"]} if rows else None
-        note = f"{folder.path}: the run is not finished; this is its last checkpoint, after step {progress['step']:,}"
-        return Trained(model.eval(), len(rows), cast(float, progress["seconds"]), losses, (note,))
-    raise DataError(f"{folder.path}: holds neither a model nor a whole checkpoint; go on with `sincere train --resume`")
+        why = "the run is not finished" if summary is None else f"{WEIGHTS} is missing"
+        note = f"{folder.path}: {why}; this is its last checkpoint, after step {progress['step']:,}"
+        digest = content["identity"]["data (contents)"]
+        return Trained(model.eval(), len(rows), cast(float, progress["seconds"]), losses, digest, (note,))
+    remedy = f"go on with `sincere train --resume --out {shlex.quote(str(folder.path))}`"
+    raise DataError(f"{folder.path}: holds neither a model nor a whole checkpoint; {remedy}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +23,12 @@ from sincere.training.board import BOARD
 from sincere.training.checkpoints import Checkpoints
 
 SUMMARY, CHECKPOINTS, LOCK = "summary.json", "checkpoints", ".lock"
+SUMMARY_KEYS = {"epochs", "seconds", "train_loss", "knn1_test", "data"}
 EMBEDDINGS, TRANSFER = "embeddings.safetensors", "transfer"
 PROBES = {"linear": "linear.safetensors", "linear_paper": "linear_paper.safetensors"}  # classifiers, by their metric
-# All that training and evaluation write into a run.
-NAMES = {CONFIG, MANIFEST, METRICS, CHECKPOINTS, BOARD, SPEC, WEIGHTS, SUMMARY, LOCK}
-NAMES |= {RESULTS, CSV, PER_IMAGE, MAP, EMBEDDINGS, *PROBES.values(), REPORT, FIGURES, TRANSFER}
+MEASURED = {RESULTS, CSV, PER_IMAGE, MAP, EMBEDDINGS, *PROBES.values(), REPORT, FIGURES}  # what an evaluation writes
+TRAINED = {CONFIG, MANIFEST, METRICS, CHECKPOINTS, BOARD, SPEC, WEIGHTS, SUMMARY}
+NAMES = {*TRAINED, *MEASURED, TRANSFER, LOCK}  # all that is written into a run
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,7 @@ class RunFolder:
         if not self.path.is_dir():
             raise DataError(f"{self.path}: is a file; choose a folder with --out")
         names = {path.name for path in self.path.iterdir()} - {LOCK}
-        foreign = sorted(name for name in names - NAMES if not name.endswith(".unfinished"))
-        if foreign:
-            remedy = "choose another folder with --out"
-            raise DataError(f"{self.path}: holds files that are not a run's, such as {foreign[0]}; {remedy}")
+        check_nothing_else(self.path, NAMES, "a run's")
         if names and not request.overwrite:
             remedy = "pass --resume to go on with it or --overwrite to replace it"
             raise DataError(f"{self.path}: holds a run already; {remedy}")
@@ -114,17 +112,37 @@ class RunFolder:
             DataError: Another run came in between.
         """
         self.check_free(request)
-        for name in sorted(NAMES - {LOCK}):
-            path = self.path / name
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+        self.remove(NAMES - {LOCK})
         write_manifest(make_manifest(seed=settings.seed, device=device), self.path)
         write_config(settings, self.path)
 
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files and folders by name, those that are there."""
+        for name in sorted(names):
+            path = self.path / name
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+
     def summary(self) -> dict[str, Any] | None:
-        """Return the summary of a finished run, or None."""
-        path = self.path / SUMMARY
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        """Return the summary of a finished run; None if there is none, or it is damaged or of another version."""
+        try:
+            found = json.loads((self.path / SUMMARY).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) and found.keys() >= SUMMARY_KEYS else None
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Mark the run as finished."""
         write_whole(self.path / SUMMARY, json.dumps(summary, indent=1) + "\n")
+
+
+def check_nothing_else(folder: Path, names: Collection[str], whose: str) -> None:
+    """Raise if a folder holds files of other names, but for those that a write left unfinished.
+
+    Raises:
+        DataError: With the first of them.
+    """
+    found = sorted(path.name for path in folder.iterdir())
+    foreign = [name for name in found if name not in names and not name.endswith(".unfinished")]
+    if foreign:
+        remedy = "choose another folder with --out"
+        raise DataError(f"{folder}: holds files that are not {whose}, such as {foreign[0]}; {remedy}")

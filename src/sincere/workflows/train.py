@@ -25,7 +25,7 @@ from sincere.training.fit import Fit
 from sincere.training.progress import make_reporter
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.run_data import load_data
-from sincere.workflows.run_folder import RunFolder
+from sincere.workflows.run_folder import SUMMARY_KEYS, RunFolder
 from sincere.workflows.training_setup import check_names, prepare, resolve
 
 
@@ -103,7 +103,7 @@ def run_training(request: TrainRequest, console: Console | None = None, data: Da
         folder.check_same(settings)
         if (summary := folder.summary()) is not None:
             say(f"{folder.path}: is finished already")
-            return TrainResult(folder.path, settings, **summary)
+            return TrainResult(folder.path, settings, **{name: summary[name] for name in SUMMARY_KEYS - {"data"}})
     seconds = request.checkpoint_minutes * 60
     with torch.random.fork_rng(), _thread_number(cast(int, settings.threads)):
         fit = prepare(folder, settings, data, device, reporter, say=say, checkpoint_seconds=seconds)
@@ -156,7 +156,8 @@ def _finish(
     if not rows:
         raise DataError(f"{folder.path}: {METRICS} is missing or empty; begin again with --overwrite")
     losses = {"first": rows[0]["loss"], "last": rows[-1]["loss"]}
-    folder.write_summary({"epochs": len(rows), "seconds": done.seconds, "train_loss": losses, "knn1_test": knn1})
+    figures = {"epochs": len(rows), "seconds": done.seconds, "train_loss": losses, "knn1_test": knn1}
+    folder.write_summary({**figures, "data": data.digest()})
     say(f"loss {losses['first']:.3f} -> {losses['last']:.3f} in {done.seconds:.0f} s of training")
     say(f"1-NN on the test part: {knn1:.4f}. The model is in {folder.path}")
     return TrainResult(folder.path, settings, len(rows), done.seconds, losses, knn1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -157,16 +156,14 @@ def prepare(
         checkpoints=folder.checkpoints,
         log=folder.log,
         reporter=reporter,
-        identity=_identity(settings, learn, data),
+        identity=_identity(settings, data),
     )
 
 
-def _identity(settings: TrainSettings, learn: ImageSet, data: Dataset) -> dict[str, Any]:
+def _identity(settings: TrainSettings, data: Dataset) -> dict[str, Any]:
     """Return what a checkpoint must have been made with to be gone on from: settings and data, not where things are."""
-    digest = hashlib.sha256(repr((data.mean, data.std, data.class_names)).encode())
-    digest.update(learn.labels.tobytes() + learn.ids.tobytes())
     names = {"data", "data_dir", "device"}
-    return {**settings.model_dump(mode="json", exclude=names), "data (contents)": digest.hexdigest()[:16]}
+    return {**settings.model_dump(mode="json", exclude=names), "data (contents)": data.digest()}
 
 
 def _loader(settings: TrainSettings, data: Dataset, learn: ImageSet, device: torch.device) -> ViewLoader:

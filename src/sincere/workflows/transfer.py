@@ -7,15 +7,16 @@ from typing import Any
 
 from rich.console import Console
 
+from sincere.errors import DataError
 from sincere.records.config import TrainSettings, source_name
 from sincere.records.measuring import TransferRequest
-from sincere.records.results import Results
+from sincere.records.results import RESULTS, Results
 from sincere.report.tables import write_csv
 from sincere.workflows.evaluate import finish, quiet_or, results_of
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import check_metrics, measure
 from sincere.workflows.run_data import load_data, load_trained, stored_settings
-from sincere.workflows.run_folder import TRANSFER, RunFolder
+from sincere.workflows.run_folder import MEASURED, TRANSFER, RunFolder, check_nothing_else
 
 
 def transfer(run: str | Path, to: str | Path, **settings: Any) -> Results:
@@ -36,22 +37,40 @@ def run_transfer(request: TransferRequest, console: Console | None = None) -> Re
     run = RunFolder(request.run)
     settings = stored_settings(run)
     device = choose_device(request.device)
+    folder = _free_folder(request)
     trained = load_trained(run)
-    for note in trained.notes:
-        console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
     other = TrainSettings.make(
         data=request.to,
         classes=request.classes,
         data_dir=request.data_dir or settings.data_dir,
         size=trained.model.spec.size,
+        skip_bad_images=request.skip_bad_images,
     )
     data = load_data(other, device, None if request.quiet else console)
-    folder = request.out or run.path / TRANSFER / source_name(request.to)
     measured = measure(trained.model, data, request, device=device, temperature=settings.temperature, say=say)
     folder.mkdir(parents=True, exist_ok=True)
+    RunFolder(folder).remove(MEASURED)
     measured.save(folder)
-    results = results_of(measured, trained, settings, request, kind="transfer", folder=".", device=device)
+    results = results_of(measured, trained, settings, request, kind="transfer", device=device)
     results.write(folder)
     write_csv(results, folder)
     finish(results, folder, request, console)
     return results
+
+
+def _free_folder(request: TransferRequest) -> Path:
+    """Return where to write, if it holds nothing but an earlier transfer.
+
+    Raises:
+        DataError: It holds something else, or is a file.
+    """
+    name = "-".join([source_name(request.to), *(request.classes or ())]).replace("/", "-")
+    folder = request.out or request.run / TRANSFER / name
+    if not folder.exists():
+        return folder
+    if not folder.is_dir():
+        raise DataError(f"{folder}: is a file; choose a folder with --out")
+    check_nothing_else(folder, MEASURED, "a transfer's")
+    if (folder / RESULTS).exists() and Results.read(folder).kind != "transfer":
+        raise DataError(f"{folder}: holds other results; choose another folder with --out")
+    return folder
