@@ -68,5 +68,5 @@ def test_too_large_a_step_is_refused_with_a_size_that_fits() -> None:
         check_memory(80 * 10**9, 20 * 10**9, batch_size=512, n_views=2, encoder="resnet50")
     assert str(caught.value) == (
         "train: resnet50 with 512 images x 2 views needs about 80 GB of memory for a step; 20 GB are free; "
-        "try --batch-size 112"
+        "try --batch-size 112, or --micro-batch 112, which keeps the batch as it is"
     )

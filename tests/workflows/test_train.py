@@ -412,3 +412,25 @@ def test_clipping_reaches_the_loop(data: str, tmp_path: Path) -> None:
     sincere.train(data=data, out=tmp_path / "free", **QUICK)
     sincere.train(data=data, out=tmp_path / "clipped", clip_norm=1e-3, **QUICK)
     assert not same_weights(tmp_path / "free", tmp_path / "clipped")
+
+
+def test_micro_batches_end_with_the_weights_of_whole_batches(data: str, tmp_path: Path) -> None:
+    # Gentle, so that rounding does not grow from step to step: equality in float64 is tested in tests/training.
+    gentle = {"optimizer": "sgd", "learning_rate": 0.01, "temperature": 0.5, "channels_last": False}
+    options = {**QUICK, **gentle, "norm": "group"}
+    sincere.train(data=data, out=tmp_path / "whole", **options)
+    sincere.train(data=data, out=tmp_path / "pieces", micro_batch=7, **options)
+    one, other = weights(tmp_path / "whole"), weights(tmp_path / "pieces")
+    for name, value in one.items():
+        torch.testing.assert_close(other[name], value, atol=1e-4, rtol=1e-3)
+    rows = [RunFolder(tmp_path / name).log.rows() for name in ("whole", "pieces")]
+    assert [row["loss"] for row in rows[1]] == pytest.approx([row["loss"] for row in rows[0]], abs=1e-4)
+    assert sincere.load(tmp_path / "pieces").spec.norm == "group"
+
+
+def test_micro_batches_resume(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {**QUICK, "data": data, "micro_batch": 8}
+    sincere.train(out=tmp_path / "whole", **options)
+    stopped_after(5, monkeypatch, out=tmp_path / "parts", **options)
+    sincere.train(out=tmp_path / "parts", resume=True, quiet=True)
+    assert same_weights(tmp_path / "whole", tmp_path / "parts")

@@ -32,6 +32,19 @@ class Batch:
 
 
 @dataclass(frozen=True, eq=False)
+class PiecedBatch:
+    """A batch whose views are made piece by piece, the same ones each time `pieces` is called.
+
+    Attributes:
+        labels: Of all its images.
+        pieces: Makes the pieces, in order.
+    """
+
+    labels: Tensor
+    pieces: Callable[[], Generator[Batch, None, None]]
+
+
+@dataclass(frozen=True, eq=False)
 class ViewLoader:
     """The batches of a training run, from any step on; a batch is a function of (seed, step) alone.
 
@@ -64,18 +77,17 @@ class ViewLoader:
         views = make_views(images, ids, rounds, self.augmentation, size=self.size, seed=self.seed, n_views=self.n_views)
         return Batch(views, labels, ids)
 
-    def labels(self, step: int) -> Tensor:
-        """Return the labels of batch `step` without making its views."""
-        return torch.from_numpy(self.images.labels[self.sampler.batch(step)]).to(self.device)
-
     def batches(self, start: int, end: int) -> Generator[Batch, None, None]:
         """Yield batches `start` to `end` - 1, the next ones being made while one is used."""
         return self._ahead([partial(self.batch, step) for step in range(start, end)])
 
-    def pieces(self, step: int, size: int) -> Generator[Batch, None, None]:
-        """Yield batch `step` in pieces of at most `size` images, the next ones being made while one is used."""
-        n = len(self.sampler.batch(step))
-        return self._ahead([partial(self.batch, step, slice(start, start + size)) for start in range(0, n, size)])
+    def pieced_batches(self, start: int, end: int, *, size: int) -> Generator[PiecedBatch, None, None]:
+        """Yield batches `start` to `end` - 1 in pieces of at most `size` images, made when they are asked for."""
+        for step in range(start, end):
+            chosen = self.sampler.batch(step)
+            parts = [partial(self.batch, step, slice(i, i + size)) for i in range(0, len(chosen), size)]
+            labels = torch.from_numpy(self.images.labels[chosen]).to(self.device)
+            yield PiecedBatch(labels, partial(self._ahead, parts))
 
     def _ahead(self, calls: Sequence[Callable[[], Batch]]) -> Generator[Batch, None, None]:
         """Yield what the calls return, in order; `WORKERS` of them run ahead in threads."""

@@ -15,6 +15,7 @@ from torch.nn.functional import interpolate, normalize
 from sincere import checks, registry
 from sincere.errors import DataError, InputValueError
 from sincere.models import ENCODERS, HEADS, TIMM
+from sincere.models.norms import with_group_norms
 from sincere.records.files import write_whole
 from sincere.records.model import ModelSpec
 
@@ -122,6 +123,8 @@ def build_model(spec: ModelSpec, *, seed: int = 0, pretrained: bool = False) -> 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         encoder = _encoder(spec, pretrained)
+        if spec.norm == "group":
+            encoder = with_group_norms(encoder)
         features = _width(encoder, spec)
         head = make_head(features, spec.dim)
     if spec.head == "none":

@@ -69,6 +69,11 @@ class TrainSettings(Settings):
     """Passes over the training images. Default: 100."""
     batch_size: int | None = Field(default=None, ge=2)
     """Images in a batch; each gives n-views embeddings. Default: 512, digits 256, less for small data sets."""
+    micro_batch: int | None = Field(default=None, ge=1)
+    """Images that go through the network at once: a batch may be far larger than memory, its gradient stays exact but
+    for batch norms, whose statistics are those of the piece. Default: the whole batch."""
+    norm: Literal["batch", "group"] = "batch"
+    """Normalisation of the network: batch, or group, which looks at one image alone."""
     n_views: int = Field(default=2, ge=1)
     """Augmented views of each image."""
     augmentation: str | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -17,6 +19,7 @@ class ModelSpec(BaseModel):
         mean: Of each channel, in shares of 255; subtracted.
         std: Of each channel; divided by.
         class_names: Of the data it learned from, in label order.
+        norm: "batch", or "group" where batch norms are replaced by group norms.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -29,3 +32,4 @@ class ModelSpec(BaseModel):
     mean: tuple[float, ...]
     std: tuple[float, ...]
     class_names: tuple[str, ...] = ()
+    norm: Literal["batch", "group"] = "batch"

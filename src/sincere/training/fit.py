@@ -7,17 +7,19 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor, nn
+from lightning_fabric.wrappers import _FabricModule
+from torch import Tensor
 
 from sincere.errors import DataError, SincereError
 from sincere.records.log import MetricsLog
 from sincere.training.checkpoints import Checkpoints, random_states, restore_random_states
 from sincere.training.diagnostics import mean_similarities, warnings
 from sincere.training.interruption import InterruptedRunError, StopRequest
+from sincere.training.micro_batches import backward_in_pieces
 from sincere.training.progress import Reporter
 from sincere.training.schedules import learning_rate_factor
 
@@ -42,19 +44,33 @@ class Views(Protocol):
         ...
 
 
+class PiecedViews(Protocol):
+    """A batch that is seen in pieces."""
+
+    @property
+    def labels(self) -> Tensor:
+        """Classes of all its images."""
+        ...
+
+    @property
+    def pieces(self) -> Callable[[], Generator[Views, None, None]]:
+        """Makes its pieces, the same ones each time."""
+        ...
+
+
 @dataclass(frozen=True)
 class Calls:
     """What the loop calls.
 
     Attributes:
-        batches: Batches from one step to another, counted over all epochs.
+        batches: Batches from one step to another, counted over all epochs; in pieces where the plan says so.
         loss: Embeddings (n, views, d) and labels to a loss.
         inspect: Embeddings and labels of an epoch's last batch to figures of it: the loss's "chance" and "floor", and
             what else there is to say.
         validate: Live 1-NN accuracies of the model by name.
     """
 
-    batches: Callable[[int, int], Generator[Views, None, None]]
+    batches: Callable[[int, int], Generator[Views | PiecedViews, None, None]]
     loss: Callable[[Tensor, Tensor], Tensor]
     inspect: Callable[[Tensor, Tensor], dict[str, float]]
     validate: Callable[[], dict[str, float]]
@@ -73,6 +89,7 @@ class Plan:
         score: The live figure that decides which checkpoint is the best, or None.
         early_stop: Live checks without a better score before the run ends, or None.
         checkpoint_seconds: Longest time between checkpoints.
+        in_pieces: Whether the network sees a batch piece by piece.
     """
 
     n_epochs: int
@@ -83,6 +100,7 @@ class Plan:
     score: str | None = None
     early_stop: int | None = None
     checkpoint_seconds: float = 300.0
+    in_pieces: bool = False
 
     @property
     def n_steps(self) -> int:
@@ -138,7 +156,7 @@ class Fit:
     """
 
     fabric: Fabric
-    model: nn.Module
+    model: _FabricModule
     optimizer: torch.optim.Optimizer
     plan: Plan
     calls: Calls
@@ -189,7 +207,7 @@ class Fit:
                     "begin again with --overwrite"
                 )
 
-    def _epoch(self, batches: Iterator[Views], stop: StopRequest) -> None:
+    def _epoch(self, batches: Iterator[Views | PiecedViews], stop: StopRequest) -> None:
         plan, done = self.plan, self.done
         epoch = done.step // plan.steps_per_epoch + 1
         if done.step % plan.steps_per_epoch == 0:
@@ -220,26 +238,41 @@ class Fit:
             self._save()
             raise InterruptedRunError(f"stopped by {stop.name} after epoch {epoch} of {plan.n_epochs}")
 
-    def _step(self, batch: Views) -> Tensor:
+    def _step(self, batch: Views | PiecedViews) -> Tensor:
         """Take one step; return the embeddings (n, views, d), detached."""
         plan, done = self.plan, self.done
         factor = learning_rate_factor(done.step, plan.n_steps, plan.n_warmup)
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * factor
-        n, n_views = batch.images.shape[:2]
-        embeddings: Tensor = self.model(batch.images.flatten(0, 1)).view(n, n_views, -1)
-        loss = self.calls.loss(embeddings, batch.labels)
         self.optimizer.zero_grad(set_to_none=True)
-        self.fabric.backward(loss)
+        loss, embeddings = self._backward(batch)
         if plan.clip_norm is not None:
             self.fabric.clip_gradients(self.model, self.optimizer, max_norm=plan.clip_norm, error_if_nonfinite=False)
         self.optimizer.step()
-        self._unsettled.append(loss.detach())
-        done.step, done.images = done.step + 1, done.images + n
+        self._unsettled.append(loss)
+        done.step, done.images = done.step + 1, done.images + len(embeddings)
         if len(self._unsettled) >= SETTLE_STEPS:
             self._settle()
         self.reporter.step(done.step)
-        return embeddings.detach()
+        return embeddings
+
+    def _backward(self, batch: Views | PiecedViews) -> tuple[Tensor, Tensor]:
+        """Put the gradient of a batch into the parameters; return its loss and embeddings (n, views, d), detached."""
+        n = len(batch.labels)
+        if self.plan.in_pieces:
+            pieces = cast(PiecedViews, batch).pieces
+            loss, rows = backward_in_pieces(
+                self.fabric,
+                self.model,
+                lambda: (piece.images.flatten(0, 1) for piece in pieces()),
+                lambda rows: self.calls.loss(rows.view(n, len(rows) // n, -1), batch.labels),
+            )
+            return loss, rows.view(n, len(rows) // n, -1)
+        images = cast(Views, batch).images
+        embeddings: Tensor = self.model(images.flatten(0, 1)).view(*images.shape[:2], -1)
+        loss = self.calls.loss(embeddings, batch.labels)
+        self.fabric.backward(loss)
+        return loss.detach(), embeddings.detach()
 
     def _settle(self) -> None:
         """Take the losses of the last steps off the device and look at them."""

@@ -62,5 +62,7 @@ def check_memory(needed: int, free: int, *, batch_size: int, n_views: int, encod
         return
     fitting = int(batch_size * 0.9 * free / needed)
     gigabytes = f"about {needed / 1e9:.3g} GB of memory for a step; {free / 1e9:.3g} GB are free"
-    remedy = f"try --batch-size {fitting // 8 * 8 or fitting}" if fitting >= 2 else "try a smaller encoder"
+    rounded = fitting // 8 * 8 or fitting
+    remedy = f"try --batch-size {rounded}, or --micro-batch {rounded}, which keeps the batch as it is"
+    remedy = remedy if fitting >= 2 else "try a smaller encoder"
     raise InputValueError(f"train: {encoder} with {batch_size} images x {n_views} views needs {gigabytes}; {remedy}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -145,6 +147,7 @@ def prepare(
         score="knn1_validation" if held_out is not None else None,
         early_stop=settings.early_stop,
         checkpoint_seconds=checkpoint_seconds,
+        in_pieces=settings.micro_batch is not None,
     )
     calls = _calls(settings, loader, model, held_out)
     return Fit(
@@ -190,11 +193,12 @@ def model_spec(settings: TrainSettings, data: Dataset) -> ModelSpec:
         mean=data.mean,
         std=data.std,
         class_names=data.class_names,
+        norm=settings.norm,
     )
 
 
 def _check_memory(settings: TrainSettings, model: EmbeddingModel, learn: ImageSet, device: torch.device) -> None:
-    batch_size = cast(int, settings.batch_size)
+    batch_size = min(cast(int, settings.batch_size), settings.micro_batch or sys.maxsize)
     trial = learn.images.gather(learn.positions[: max(TRIAL_VIEWS)]).to(device)
     needed = step_bytes(model, trial, batch_size * settings.n_views)
     options = {"batch_size": batch_size, "n_views": settings.n_views}
@@ -243,4 +247,7 @@ def _calls(settings: TrainSettings, loader: ViewLoader, model: EmbeddingModel, h
         queries = known.embeddings[own], known.labels[own]
         return {"knn1_train": accuracy_1nn(*queries, known.embeddings, known.labels, leave_out=own)}
 
-    return Calls(loader.batches, loss, inspect, validate)
+    batches: Any = loader.batches
+    if settings.micro_batch is not None:
+        batches = partial(loader.pieced_batches, size=settings.micro_batch)
+    return Calls(batches, loss, inspect, validate)

@@ -1,0 +1,21 @@
+"""Group norms in place of batch norms: each image is normalised by itself, whatever batch it is in."""
+
+from __future__ import annotations
+
+from math import gcd
+
+from torch import nn
+
+GROUPS = 32  # at most; as Wu and He (2018) found best
+
+
+def with_group_norms(module: nn.Module) -> nn.Module:
+    """Return the module with every 2-d batch norm replaced, also in its parts; scales and shifts are taken over."""
+    if isinstance(module, nn.BatchNorm2d):
+        norm = nn.GroupNorm(gcd(module.num_features, GROUPS), module.num_features, eps=module.eps, affine=module.affine)
+        if module.affine:
+            norm.weight, norm.bias = module.weight, module.bias
+        return norm
+    for name, part in module.named_children():
+        setattr(module, name, with_group_norms(part))
+    return module
