@@ -18,9 +18,10 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from sincere.losses.contrast import Formula
-from sincere.losses.kernels.blocks import block_rows
 from sincere.losses.kernels.unit import unit_rows, unit_rows_backward
 from sincere.losses.processes import Group, around_the_ring, gather
+
+BLOCK_NUMBERS = 2**19  # similarities of a block, of which about ten copies exist at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +104,7 @@ class _Trips:
         start = spread.own.start
         for rank, keys in around_the_ring(self.z, spread.sizes, spread.group):
             there = spread.rows_of(rank)
-            step = block_rows(len(self.z), len(keys), self.z.element_size(), self.z.device)
+            step = max(1, BLOCK_NUMBERS // max(1, len(keys)))
             for first in range(0, len(self.z), step):
                 rows = slice(first, min(first + step, len(self.z)))
                 s = (self.z[rows] * self.inverse_temperature) @ keys.T

@@ -1,0 +1,154 @@
+"""`python -m benchmarks.scaling`: traffic and memory of the loss over processes, and memory of micro-batches.
+
+Counts what each process receives and its peak of memory at 1, 2, 4 and 8 processes with gloo, and compares the counts
+with the formulas of docs/scaling.md. Writes results/scaling.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from benchmarks.measure import write
+from benchmarks.memory import peak_bytes
+from sincere.losses.functional import sincere_loss
+from sincere.losses.global_batch import global_batch_loss
+from sincere.models.embedding import build_model
+from sincere.records.model import ModelSpec
+from sincere.training.micro_batches import backward_in_pieces
+
+N, D, N_CLASSES, BYTES = 16_384, 128, 10, 4
+PROCESSES = (1, 2, 4, 8)
+TRIPS = {"sincere": 3, "supcon": 2}
+ROOT = Path(__file__).parents[1]
+
+
+def expected_rows(loss: str, variant: str, n_processes: int) -> float:
+    """Return how many embeddings a process receives in a step, of the formulas of docs/scaling.md."""
+    others = N - N // n_processes
+    return others * (2 if variant == "gather" else TRIPS[loss])
+
+
+def counted(received: list[int]) -> Callable[[], None]:
+    """Count the bytes of floating-point tensors that this process receives; return what undoes it."""
+    real = dist.all_gather, dist.reduce_scatter, dist.batch_isend_irecv
+
+    def all_gather(parts: list[Tensor], mine: Tensor, group: Any = None) -> Any:
+        if mine.is_floating_point() and mine.ndim == 2 and mine.shape[1] == D:
+            received[0] += (len(parts) - 1) * mine.nbytes
+        return real[0](parts, mine, group)
+
+    def reduce_scatter(mine: Tensor, parts: list[Tensor], group: Any = None) -> Any:
+        received[0] += (len(parts) - 1) * mine.nbytes
+        return real[1](mine, parts, group=group)
+
+    def exchange(operations: list[Any]) -> Any:
+        received[0] += sum(o.tensor.nbytes for o in operations if o.op is dist.irecv)
+        return real[2](operations)
+
+    dist.all_gather, dist.reduce_scatter, dist.batch_isend_irecv = all_gather, reduce_scatter, exchange
+
+    def undo() -> None:
+        dist.all_gather, dist.reduce_scatter, dist.batch_isend_irecv = real
+
+    return undo
+
+
+def one_process(rank: int, n_processes: int, loss: str, variant: str, folder: str) -> None:
+    """Run a step with this process's part of the batch and write what it took."""
+    torch.set_num_threads(1)
+    store = dist.FileStore(f"{folder}/meeting", n_processes)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=n_processes)
+    options: dict[str, Any] = {"loss": loss, "variant": variant}
+    global_batch_loss(torch.randn(8, D, requires_grad=True), torch.arange(8) % 2, **options).backward()
+    n = N // n_processes
+    z, labels = torch.randn(n, D, requires_grad=True), torch.arange(n) % N_CLASSES
+    received = [0]
+    undo = counted(received)
+    before = peak_bytes()
+    global_batch_loss(z, labels, **options).backward()
+    found = {"received_bytes": received[0], "peak_extra_bytes": peak_bytes() - before}
+    undo()
+    Path(folder, f"{rank}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def spread(n_processes: int, loss: str, variant: str) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["--rank-of", str(n_processes), "--loss", loss, "--variant", variant, "--folder", folder]
+        command = [sys.executable, "-m", "benchmarks.scaling", *words]
+        started = [subprocess.Popen([*command, "--rank", str(rank)], cwd=ROOT) for rank in range(n_processes)]
+        if any(process.wait() for process in started):
+            raise RuntimeError("a process failed")
+        found = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(n_processes)]
+    expected = expected_rows(loss, variant, n_processes) * D * BYTES
+    received = {one["received_bytes"] for one in found}
+    if received != {expected}:
+        raise RuntimeError(f"{loss}, {variant}, {n_processes}: received {received}, expected {expected}")
+    return {
+        "n_processes": n_processes,
+        "loss": loss,
+        "variant": variant,
+        "received_bytes": int(expected),
+        "peak_extra_bytes": max(one["peak_extra_bytes"] for one in found),
+    }
+
+
+def micro_bytes(n: int, size: int) -> None:
+    """Print the memory of one step of `small` on n CIFAR-sized images, `size` at a time."""
+    spec = ModelSpec(encoder="small", channels=3, size=32, mean=(0.5,) * 3, std=(0.25,) * 3, norm="group")
+    fabric = Fabric(accelerator="cpu", devices=1)
+    model = fabric.setup(build_model(spec))
+    labels = torch.arange(n) % N_CLASSES
+
+    def step(count: int) -> None:
+        def pieces() -> Iterator[Tensor]:
+            for start in range(0, count, size):
+                generator = torch.Generator().manual_seed(start)
+                yield torch.rand(min(size, count - start) * 2, 3, 32, 32, generator=generator)
+
+        backward_in_pieces(fabric, model, pieces, lambda rows: sincere_loss(rows.view(count, 2, -1), labels[:count]))
+
+    step(8)
+    before = peak_bytes()
+    step(n)
+    print(peak_bytes() - before)
+
+
+def micro(n: int, size: int) -> dict[str, int]:
+    command = [sys.executable, "-m", "benchmarks.scaling", "--micro", str(n), str(size)]
+    found = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout
+    return {"batch": n, "micro_batch": size, "peak_extra_bytes": int(found)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rank", type=int)
+    parser.add_argument("--rank-of", type=int)
+    parser.add_argument("--loss")
+    parser.add_argument("--variant")
+    parser.add_argument("--folder")
+    parser.add_argument("--micro", type=int, nargs=2)
+    options = parser.parse_args()
+    if options.micro:
+        return micro_bytes(*options.micro)
+    if options.rank is not None:
+        return one_process(options.rank, options.rank_of, options.loss, options.variant, options.folder)
+    cases = [spread(n, loss, variant) for loss in TRIPS for variant in ("gather", "ring") for n in PROCESSES]
+    pieces = [micro(n, size) for n, size in ((256, 256), (1024, 1024), (256, 64), (1024, 64), (4096, 64))]
+    print(f"wrote {write('scaling', {'n': N, 'd': D, 'spread': cases, 'micro': pieces}).name}")
+
+
+if __name__ == "__main__":
+    main()
