@@ -57,10 +57,14 @@ def counted(received: list[int]) -> Callable[[], None]:
         received[0] += sum(o.tensor.nbytes for o in operations if o.op is dist.irecv)
         return real[2](operations)
 
-    dist.all_gather, dist.reduce_scatter, dist.batch_isend_irecv = all_gather, reduce_scatter, exchange
+    replaced = {"all_gather": all_gather, "reduce_scatter": reduce_scatter, "batch_isend_irecv": exchange}
+    before = {name: getattr(dist, name) for name in replaced}
+    for name, function in replaced.items():
+        setattr(dist, name, function)
 
     def undo() -> None:
-        dist.all_gather, dist.reduce_scatter, dist.batch_isend_irecv = real
+        for name, function in before.items():
+            setattr(dist, name, function)
 
     return undo
 
@@ -68,8 +72,8 @@ def counted(received: list[int]) -> Callable[[], None]:
 def one_process(rank: int, n_processes: int, loss: str, variant: str, folder: str) -> None:
     """Run a step with this process's part of the batch and write what it took."""
     torch.set_num_threads(1)
-    store = dist.FileStore(f"{folder}/meeting", n_processes)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=n_processes)
+    meeting = f"file://{folder}/meeting"
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=n_processes)
     options: dict[str, Any] = {"loss": loss, "variant": variant}
     global_batch_loss(torch.randn(8, D, requires_grad=True), torch.arange(8) % 2, **options).backward()
     n = N // n_processes

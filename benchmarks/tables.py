@@ -220,7 +220,8 @@ def evaluation(results: dict[str, Any]) -> str:
     for row, name in zip(rows[2:], resampling["cases"], strict=True):
         row[0] = f"bootstrap of {name}: {n_models} models and their differences, {n_resamples:,} resamples"
     sizes = f"{results['n_test']:,} test and {results['n_train']:,} training embeddings of {results['d']} numbers"
-    found = f"Neighbours for k = 1 and 5 with margins take {search['time_over_faiss']:.2f} times the search alone (median over rounds)"
+    ratio = f"{search['time_over_faiss']:.2f} times the search alone (median over rounds)"
+    found = f"Neighbours for k = 1 and 5 with margins take {ratio}"
     memory = f"and {megabytes(search['peak_extra_bytes'])} beyond the embeddings"
     return f"{markdown(['', 'median', 'quartiles'], rows)}\n\n{found}, {memory}. {sizes}. {described(results)}"
 
