@@ -226,6 +226,28 @@ def evaluation(results: dict[str, Any]) -> str:
     return f"{markdown(['', 'median', 'quartiles'], rows)}\n\n{found}, {memory}. {sizes}. {described(results)}"
 
 
+def spread(results: dict[str, Any]) -> str:
+    rows = [
+        [
+            f"{case['loss']}, {case['variant']}",
+            str(case["n_processes"]),
+            megabytes(case["received_bytes"]),
+            megabytes(case["peak_extra_bytes"]),
+        ]
+        for case in results["spread"]
+    ]
+    table = markdown(["loss, variant", "processes", "received by each", "extra memory of each"], rows)
+    return f"{table}\n\nGlobal batch {results['n']:,}, d = {results['d']}, float32, gloo. {described(results)}"
+
+
+def micro(results: dict[str, Any]) -> str:
+    rows = [
+        [f"{case['batch']:,}", f"{case['micro_batch']:,}", megabytes(case["peak_extra_bytes"])]
+        for case in results["micro"]
+    ]
+    return markdown(["images in the batch", "at once", "extra memory of a step"], rows)
+
+
 def schema() -> str:
     """Return the fields of results.json, a table for each kind of object, from the records themselves."""
     whole = Results.model_json_schema(by_alias=True)
@@ -270,6 +292,8 @@ def tables() -> dict[str, str]:
         "real-data": real_data(data),
         "evaluation": evaluation(json.loads((RESULTS / "evaluation.json").read_text())),
         "schema": schema(),
+        "spread": spread(json.loads((RESULTS / "scaling.json").read_text())),
+        "micro": micro(json.loads((RESULTS / "scaling.json").read_text())),
         "losses": losses(results),
         "losses-short": losses_short(results),
         "crossing": crossing(results),

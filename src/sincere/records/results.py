@@ -201,5 +201,9 @@ class Results(Record):
             return cls.model_validate_json(path.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError) as error:
             raise DataError(f"{folder}: holds no {RESULTS}; `sincere evaluate {folder}` writes it for a run") from error
-        except (OSError, UnicodeDecodeError, ValidationError) as error:
-            raise DataError(f"{path}: is damaged or of another version ({str(error).splitlines()[0]})") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            reason = f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}" if first["loc"] else first["msg"]
+            raise DataError(f"{path}: is damaged or of another version ({reason}); evaluate again") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{path}: cannot be read ({error})") from error
