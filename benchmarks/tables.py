@@ -27,6 +27,7 @@ PAGES = (
     "docs/training.md",
     "docs/evaluation.md",
     "docs/results.md",
+    "docs/scaling.md",
 )
 
 
