@@ -67,5 +67,6 @@ def _help() -> str:
 
 
 def _fail(message: str) -> int:
-    print(f"sincere: {message}", file=sys.stderr)
+    rank = os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))  # of a process that shares a run
+    print(f"sincere: {'' if rank == '0' else f'rank {rank}: '}{message}", file=sys.stderr)
     return USAGE_ERROR

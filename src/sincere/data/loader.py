@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Barrier
 
@@ -59,6 +59,7 @@ class ViewLoader:
     seed: int = 0
     n_views: int = 2
     device: torch.device | str = "cpu"
+    share: slice = field(default_factory=lambda: WHOLE)  # of each batch, where several processes take a part of it
 
     def __post_init__(self) -> None:
         for argument, least in (("size", 1), ("seed", 0), ("n_views", 1)):
@@ -67,14 +68,17 @@ class ViewLoader:
             object.__setattr__(self, argument, value)
 
     def batch(self, step: int, part: slice = WHOLE) -> Batch:
-        """Return batch `step`, counted from 0 over all epochs, or a part of it; views do not depend on the part."""
-        chosen = self.sampler.batch(step)[part]
+        """Return the share of batch `step`, counted from 0 over all epochs, or a part of it.
+
+        Views do not depend on share or part.
+        """
+        chosen, rounds = (values[self.share][part] for values in (self.sampler.batch(step), self.sampler.rounds(step)))
         images = self.images.images.gather(self.images.positions[chosen]).to(self.device)
-        labels, ids, rounds = (
+        labels, ids, shown = (
             torch.from_numpy(values).to(self.device)
-            for values in (self.images.labels[chosen], self.images.ids[chosen], self.sampler.rounds(step)[part])
+            for values in (self.images.labels[chosen], self.images.ids[chosen], rounds)
         )
-        views = make_views(images, ids, rounds, self.augmentation, size=self.size, seed=self.seed, n_views=self.n_views)
+        views = make_views(images, ids, shown, self.augmentation, size=self.size, seed=self.seed, n_views=self.n_views)
         return Batch(views, labels, ids)
 
     def batches(self, start: int, end: int) -> Generator[Batch, None, None]:
@@ -84,7 +88,7 @@ class ViewLoader:
     def pieced_batches(self, start: int, end: int, *, size: int) -> Generator[PiecedBatch, None, None]:
         """Yield batches `start` to `end` - 1 in pieces of at most `size` images, made when they are asked for."""
         for step in range(start, end):
-            chosen = self.sampler.batch(step)
+            chosen = self.sampler.batch(step)[self.share]
             parts = [partial(self.batch, step, slice(i, i + size)) for i in range(0, len(chosen), size)]
             labels = torch.from_numpy(self.images.labels[chosen]).to(self.device)
             yield PiecedBatch(labels, partial(self._ahead, parts))

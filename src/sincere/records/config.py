@@ -17,6 +17,7 @@ from sincere.errors import DataError, InputValueError
 from sincere.records.files import write_whole
 
 CONFIG = "config.toml"
+WHERE = {"data", "data_dir", "device", "devices", "nodes"}  # settings that say where things are, not what a run is
 
 
 class Settings(BaseModel):
@@ -112,6 +113,10 @@ class TrainSettings(Settings):
     """auto, cpu, cuda or mps."""
     threads: int | None = Field(default=None, ge=1)
     """Processor threads of the network. Default: all, or 1 for tiny images, where threads only wait for each other."""
+    devices: int = Field(default=1, ge=1)
+    """Devices, or processes on a CPU, of each machine: they share every batch, and its loss is that of the whole."""
+    nodes: int = Field(default=1, ge=1)
+    """Machines."""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Of everything random."""
 
@@ -219,5 +224,5 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 def differing(one: TrainSettings, other: TrainSettings) -> list[str]:
     """Return the names of the settings in which two runs differ, but for where things are."""
-    names = [name for name in TrainSettings.model_fields if name not in ("data", "data_dir", "device")]
+    names = [name for name in TrainSettings.model_fields if name not in WHERE]
     return [name for name in names if getattr(one, name) != getattr(other, name)]

@@ -68,12 +68,14 @@ class Calls:
         inspect: Embeddings and labels of an epoch's last batch to figures of it: the loss's "chance" and "floor", and
             what else there is to say.
         validate: Live 1-NN accuracies of the model by name.
+        whole: This process's embeddings and labels of a batch to those of all processes.
     """
 
     batches: Callable[[int, int], Generator[Views | PiecedViews, None, None]]
     loss: Callable[[Tensor, Tensor], Tensor]
     inspect: Callable[[Tensor, Tensor], dict[str, float]]
     validate: Callable[[], dict[str, float]]
+    whole: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = lambda embeddings, labels: (embeddings, labels)
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,8 @@ class Fit:
             self.fabric.strategy.precision.load_state_dict(content["precision"])
             self.done = Progressed(**content["progress"])
             restore_random_states(content["random"])
-        self.log.keep(self.done.step // self.plan.steps_per_epoch)
+        if self.fabric.is_global_zero:
+            self.log.keep(self.done.step // self.plan.steps_per_epoch)
         return notes
 
     def _check_identity(self, stored: Mapping[str, Any]) -> None:
@@ -226,17 +229,25 @@ class Fit:
             now = time.monotonic()
             done.epoch_seconds, done.seconds = done.epoch_seconds + now - began, done.seconds + now - began
             began = now
-            if stop.name is not None:
+            stopped = self._stopped(stop)
+            if stopped is not None:
                 self._settle()
                 if done.step < end:
                     self._save()
-                    raise InterruptedRunError(f"stopped by {stop.name} after step {done.step:,} of {plan.n_steps:,}")
+                    raise InterruptedRunError(f"stopped by {stopped} after step {done.step:,} of {plan.n_steps:,}")
             if done.step < end and now - self._saved_at > plan.checkpoint_seconds:
                 self._save()
         self._finish_epoch(epoch, figures)
-        if stop.name is not None:
+        if stopped is not None:
             self._save()
-            raise InterruptedRunError(f"stopped by {stop.name} after epoch {epoch} of {plan.n_epochs}")
+            raise InterruptedRunError(f"stopped by {stopped} after epoch {epoch} of {plan.n_epochs}")
+
+    def _stopped(self, stop: StopRequest) -> str | None:
+        """Return the signal that asked to stop, this process or another one that shares the run."""
+        if self.fabric.world_size == 1:
+            return stop.name
+        asked = self.fabric.strategy.reduce_boolean_decision(stop.name is not None, all=False)
+        return stop.name or ("a signal to another process" if asked else None)
 
     def _step(self, batch: Views | PiecedViews) -> Tensor:
         """Take one step; return the embeddings (n, views, d), detached."""
@@ -250,7 +261,7 @@ class Fit:
             self.fabric.clip_gradients(self.model, self.optimizer, max_norm=plan.clip_norm, error_if_nonfinite=False)
         self.optimizer.step()
         self._unsettled.append(loss)
-        done.step, done.images = done.step + 1, done.images + len(embeddings)
+        done.step, done.images = done.step + 1, done.images + len(embeddings) * self.fabric.world_size
         if len(self._unsettled) >= SETTLE_STEPS:
             self._settle()
         self.reporter.step(done.step)
@@ -298,6 +309,7 @@ class Fit:
 
     def _inspect(self, embeddings: Tensor, labels: Tensor) -> dict[str, float | None]:
         """Return the figures of an epoch's last batch."""
+        embeddings, labels = self.calls.whole(embeddings, labels)
         partner, noise = mean_similarities(embeddings, labels)
         return {"partner_similarity": partner, "noise_similarity": noise, **self.calls.inspect(embeddings, labels)}
 
@@ -322,7 +334,8 @@ class Fit:
             row |= self.calls.validate()
             done.seconds += time.monotonic() - began
             self._judge(row)
-        self.log.append(row)
+        if self.fabric.is_global_zero:
+            self.log.append(row)
         self.reporter.epoch(row)
         for kind, text in warnings(row, warmup_epochs=plan.n_warmup / steps).items():
             if kind not in self._warned:
@@ -339,7 +352,7 @@ class Fit:
             return
         if row[plan.score] > done.best:
             done.best, done.best_epoch, done.checks_since_best = row[plan.score], row["epoch"], 0
-            self.checkpoints.save_best(self._content())
+            self._write(self.checkpoints.save_best)
         else:
             done.checks_since_best += 1
             done.stopped_early = plan.early_stop is not None and done.checks_since_best >= plan.early_stop
@@ -360,5 +373,11 @@ class Fit:
         }
 
     def _save(self) -> None:
-        self.checkpoints.save(self._content(), self.done.step)
+        self._write(lambda content: self.checkpoints.save(content, self.done.step))
         self._saved_at = time.monotonic()
+
+    def _write(self, save: Callable[[dict[str, Any]], object]) -> None:
+        """Let the first of the processes save; all look at what would be saved."""
+        content = self._content()
+        if self.fabric.is_global_zero:
+            save(content)

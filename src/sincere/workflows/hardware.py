@@ -27,6 +27,20 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def choose_precision(name: str, device: torch.device) -> str:
+    """Return the arithmetic by name; "auto" is bfloat16 where the device gains from it.
+
+    Raises:
+        InputValueError: The device has no such arithmetic.
+    """
+    if name == "16-mixed" and device.type != "cuda":
+        requirement = f"precision must not be 16-mixed on {device.type}, which has no such arithmetic"
+        raise InputValueError(checks.wording("train", requirement, name))
+    if name != "auto":
+        return name
+    return "bf16-mixed" if bfloat16_gains(device) else "32-true"
+
+
 def bfloat16_gains(device: torch.device) -> bool:
     """Tell whether the hardware computes in bfloat16, rather than imitating it."""
     if device.type == "cuda":

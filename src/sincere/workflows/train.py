@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -12,9 +12,7 @@ import torch
 from rich.console import Console
 
 from sincere.data.dataset import Dataset
-from sincere.data.loader import plain_batches
 from sincere.errors import DataError
-from sincere.evaluation.embed import embed
 from sincere.evaluation.knn import accuracy_1nn
 from sincere.models.embedding import EmbeddingModel, load_model, save_model, save_spec
 from sincere.records.config import TrainRequest, TrainSettings
@@ -24,6 +22,7 @@ from sincere.training.checkpoints import BEST, read
 from sincere.training.fit import Fit
 from sincere.training.progress import make_reporter
 from sincere.workflows.hardware import choose_device
+from sincere.workflows.processes import embed_shared, in_turn, is_follower, lost_processes_told, start_processes
 from sincere.workflows.run_data import load_data
 from sincere.workflows.run_folder import SUMMARY_KEYS, RunFolder
 from sincere.workflows.training_setup import check_names, prepare, resolve
@@ -83,22 +82,28 @@ def load(run: str | Path) -> EmbeddingModel:
 
 
 def run_training(request: TrainRequest, console: Console | None = None, data: Dataset | None = None) -> TrainResult:
-    """Train, save the model, and check it once on the test part; data are loaded unless they are handed in."""
-    console = console or Console()
-    reporter = make_reporter(console, quiet=request.quiet)
-    say = _silent if request.quiet else reporter.say
+    """Train, save the model, and check it once on the test part; data are loaded unless they are handed in.
+
+    Where several processes share the run, each comes here; the first one alone writes and speaks.
+    """
     check_names(request)
     if request.tensorboard:
         check_board()
     folder = RunFolder(request.folder())
-    folder.check_free(request)
+    if not is_follower():
+        folder.check_free(request)
+    fabric = start_processes(request, choose_device(request.device))
+    quiet = request.quiet or not fabric.is_global_zero
+    console = console or Console(quiet=not fabric.is_global_zero)
+    reporter = make_reporter(console, quiet=quiet)
+    say = _silent if quiet else reporter.say
     say(f"run: {folder.path}")
-    device = choose_device(request.device)
-    data = data or load_data(request, device, None if request.quiet else console)
+    with in_turn(fabric):
+        data = data or load_data(request, fabric.device, None if quiet else console)
     say(f"{len(data.train):,} training images, {len(data.test):,} test images, {len(data.class_names)} classes")
     for note in data.notes:
         reporter.say(f"note: {note}")
-    settings = resolve(request.settings(), data, device)
+    settings = resolve(request.settings(), data, fabric.device)
     if request.resume:
         folder.check_same(settings)
         if (summary := folder.summary()) is not None:
@@ -106,19 +111,21 @@ def run_training(request: TrainRequest, console: Console | None = None, data: Da
             return TrainResult(folder.path, settings, **{name: summary[name] for name in SUMMARY_KEYS - {"data"}})
     seconds = request.checkpoint_minutes * 60
     with torch.random.fork_rng(), _thread_number(cast(int, settings.threads)):
-        fit = prepare(folder, settings, data, device, reporter, say=say, checkpoint_seconds=seconds)
-        with folder.locked():
+        fit = prepare(folder, settings, data, fabric, reporter, say=say, checkpoint_seconds=seconds)
+        with folder.locked() if fabric.is_global_zero else nullcontext(), lost_processes_told(fabric):
             if request.resume:
-                for note in fit.resume():
+                with in_turn(fabric):
+                    notes = fit.resume()
+                for note in notes:
                     reporter.say(f"note: {note}")
                 say(f"going on after step {fit.done.step:,} of {fit.plan.n_steps:,}")
-            else:
-                folder.begin(request, settings, str(device))
+            elif fabric.is_global_zero:
+                folder.begin(request, settings, str(fabric.device))
                 save_spec(cast(EmbeddingModel, fit.model.module).spec, folder.path)
-            if request.tensorboard:
+            if request.tensorboard and fabric.is_global_zero:
                 fit.reporter = BoardReporter(reporter, folder.path, first_step=fit.done.step)
             fit.run()
-            return _finish(folder, settings, data, fit, device, say)
+            return _finish(folder, settings, data, fit, say)
 
 
 @contextmanager
@@ -140,7 +147,6 @@ def _finish(
     settings: TrainSettings,
     data: Dataset,
     fit: Fit,
-    device: torch.device,
     say: Callable[[str], None],
 ) -> TrainResult:
     """Save the model (the best checkpoint's, where there was validation) and its 1-NN accuracy on the test part."""
@@ -149,15 +155,17 @@ def _finish(
         say(_take_best(fit))
     model = cast(EmbeddingModel, fit.model.module)
     model.eval()
-    save_model(model, folder.path)
-    train_part, test_part = (embed(model.embed, plain_batches(part, device=device)) for part in (data.train, data.test))
+    train_part, test_part = (embed_shared(model, part, fit.fabric) for part in (data.train, data.test))
     knn1 = accuracy_1nn(test_part.embeddings, test_part.labels, train_part.embeddings, train_part.labels)
     rows = folder.log.rows()
     if not rows:
         raise DataError(f"{folder.path}: {METRICS} is missing or empty; begin again with --overwrite")
     losses = {"first": rows[0]["loss"], "last": rows[-1]["loss"]}
     figures = {"epochs": len(rows), "seconds": done.seconds, "train_loss": losses, "knn1_test": knn1}
-    folder.write_summary({**figures, "data": data.digest()})
+    if fit.fabric.is_global_zero:
+        save_model(model, folder.path)
+        folder.write_summary({**figures, "data": data.digest()})
+    fit.fabric.barrier()
     say(f"loss {losses['first']:.3f} -> {losses['last']:.3f} in {done.seconds:.0f} s of training")
     say(f"1-NN on the test part: {knn1:.4f}. The model is in {folder.path}")
     return TrainResult(folder.path, settings, len(rows), done.seconds, losses, knn1)

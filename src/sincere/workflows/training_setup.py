@@ -11,23 +11,23 @@ from typing import Any, cast
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor
+from torch import Tensor, nn
 
 from sincere import checks, registry
 from sincere.data.catalog import DATASETS
 from sincere.data.dataset import Dataset, ImageSet
-from sincere.data.loader import ViewLoader, plain_batches
+from sincere.data.loader import ViewLoader
 from sincere.data.samplers import SAMPLERS, make_sampler
 from sincere.data.views import AUGMENTATIONS, named_augmentation
 from sincere.errors import InputValueError
-from sincere.evaluation.embed import embed
 from sincere.evaluation.knn import accuracy_1nn
 from sincere.losses import LOSSES
+from sincere.losses.global_batch import global_batch_loss
 from sincere.losses.levels import loss_levels
 from sincere.models import HEADS
 from sincere.models.embedding import EmbeddingModel, build_model, check_encoder
 from sincere.models.small import TINY_PIXELS
-from sincere.records.config import TrainSettings
+from sincere.records.config import WHERE, TrainSettings
 from sincere.records.model import ModelSpec
 from sincere.theory.coefficients import FORMULAS, LossName, repulsion_meter
 from sincere.training.fit import Calls, Fit, Plan
@@ -41,7 +41,8 @@ from sincere.training.optimizers import (
 )
 from sincere.training.progress import Reporter
 from sincere.training.schedules import warmup_steps
-from sincere.workflows.hardware import bfloat16_gains
+from sincere.workflows.hardware import choose_precision
+from sincere.workflows.processes import embed_shared, whole_batch
 from sincere.workflows.run_folder import RunFolder
 
 LIVE_REFERENCES, LIVE_QUERIES = 5000, 2000  # images of a live 1-NN check: enough to see, cheap enough to repeat
@@ -88,11 +89,7 @@ def resolve(settings: TrainSettings, data: Dataset, device: torch.device) -> Tra
         "threads": settings.threads or _threads(settings, data, device),
         "data": settings.data if settings.data in DATASETS else str(Path(settings.data).resolve()),
     }
-    if settings.precision == "16-mixed" and device.type != "cuda":
-        requirement = f"precision must not be 16-mixed on {device.type}, which has no such arithmetic"
-        raise InputValueError(checks.wording("train", requirement, settings.precision))
-    if settings.precision == "auto":
-        changes["precision"] = "bf16-mixed" if bfloat16_gains(device) else "32-true"
+    changes["precision"] = choose_precision(settings.precision, device)
     return settings.model_copy(update=changes)
 
 
@@ -106,7 +103,7 @@ def prepare(
     folder: RunFolder,
     settings: TrainSettings,
     data: Dataset,
-    device: torch.device,
+    fabric: Fabric,
     reporter: Reporter,
     *,
     say: Callable[[str], None],
@@ -117,23 +114,25 @@ def prepare(
     Raises:
         InputValueError: The batch is larger than the data, or a step larger than the memory.
     """
+    device = fabric.device
     learn, held_out = data.train, None
     if settings.validation:
         learn, held_out = data.validation_split(settings.validation, seed=settings.seed)
-    loader = _loader(settings, data, learn, device)
+    loader = _loader(settings, data, learn, fabric)
     sampler = loader.sampler
     if settings.loss != "infonce":  # whose partners are views of the same image, always
         line = sampler.describe(settings.n_views)
         (reporter.say if "warning" in line else say)(line)
     model = build_model(model_spec(settings, data), seed=settings.seed, pretrained=settings.pretrained)
     say(f"{model.describe()}; {settings.precision} arithmetic on {device.type}")
-    fabric = Fabric(accelerator=device.type, devices=1, precision=cast(Any, settings.precision))
     torch.manual_seed(settings.seed)
     model.to(device)
     with fabric.autocast():
         _check_memory(settings, model, learn, device)
     if settings.channels_last:
         model.to(memory_format=torch.channels_last)
+    if fabric.world_size > 1 and device.type == "cuda":
+        model = cast(EmbeddingModel, nn.SyncBatchNorm.convert_sync_batchnorm(model))
     if settings.compile:
         model.compile()
     network, optimizer = fabric.setup(model, make_optimizer(model, _optimizer_settings(settings)))
@@ -149,7 +148,7 @@ def prepare(
         checkpoint_seconds=checkpoint_seconds,
         in_pieces=settings.micro_batch is not None,
     )
-    calls = _calls(settings, loader, model, held_out)
+    calls = _calls(settings, loader, model, held_out, fabric)
     return Fit(
         fabric=fabric,
         model=network,
@@ -165,12 +164,14 @@ def prepare(
 
 def _identity(settings: TrainSettings, data: Dataset) -> dict[str, Any]:
     """Return what a checkpoint must have been made with to be gone on from: settings and data, not where things are."""
-    names = {"data", "data_dir", "device"}
-    return {**settings.model_dump(mode="json", exclude=names), "data (contents)": data.digest()}
+    return {**settings.model_dump(mode="json", exclude=WHERE), "data (contents)": data.digest()}
 
 
-def _loader(settings: TrainSettings, data: Dataset, learn: ImageSet, device: torch.device) -> ViewLoader:
+def _loader(settings: TrainSettings, data: Dataset, learn: ImageSet, fabric: Fabric) -> ViewLoader:
     batch_size, augmentation = cast(int, settings.batch_size), cast(str, settings.augmentation)
+    if batch_size < fabric.world_size:
+        requirement = f"batch_size must be at least {fabric.world_size}, the processes that share a batch"
+        raise InputValueError(checks.wording("train", requirement, batch_size))
     return ViewLoader(
         learn,
         make_sampler(settings.sampler, learn.labels, batch_size, seed=settings.seed),
@@ -178,7 +179,8 @@ def _loader(settings: TrainSettings, data: Dataset, learn: ImageSet, device: tor
         data.size,
         seed=settings.seed,
         n_views=settings.n_views,
-        device=device,
+        device=fabric.device,
+        share=slice(fabric.global_rank, None, fabric.world_size),
     )
 
 
@@ -198,7 +200,8 @@ def model_spec(settings: TrainSettings, data: Dataset) -> ModelSpec:
 
 
 def _check_memory(settings: TrainSettings, model: EmbeddingModel, learn: ImageSet, device: torch.device) -> None:
-    batch_size = min(cast(int, settings.batch_size), settings.micro_batch or sys.maxsize)
+    n_processes = settings.devices * settings.nodes
+    batch_size = min(-(-cast(int, settings.batch_size) // n_processes), settings.micro_batch or sys.maxsize)
     trial = learn.images.gather(learn.positions[: max(TRIAL_VIEWS)]).to(device)
     needed = step_bytes(model, trial, batch_size * settings.n_views)
     options = {"batch_size": batch_size, "n_views": settings.n_views}
@@ -216,11 +219,20 @@ def _optimizer_settings(settings: TrainSettings) -> OptimizerSettings:
     )
 
 
-def _calls(settings: TrainSettings, loader: ViewLoader, model: EmbeddingModel, held_out: ImageSet | None) -> Calls:
+def _calls(
+    settings: TrainSettings,
+    loader: ViewLoader,
+    model: EmbeddingModel,
+    held_out: ImageSet | None,
+    fabric: Fabric,
+) -> Calls:
     options = {"epsilon": settings.epsilon} if settings.loss == "eps-supinfonce" else {}
     criterion = registry.load(LOSSES, settings.loss, caller="train", argument="loss")(settings.temperature, **options)
 
     def loss(embeddings: Tensor, labels: Tensor) -> Tensor:
+        if fabric.world_size > 1:
+            named = {"loss": settings.loss, "temperature": settings.temperature, "epsilon": settings.epsilon}
+            return global_batch_loss(embeddings, labels, **cast(Any, named))
         value: Tensor = criterion(embeddings) if settings.loss == "infonce" else criterion(embeddings, labels)
         return value
 
@@ -239,9 +251,9 @@ def _calls(settings: TrainSettings, loader: ViewLoader, model: EmbeddingModel, h
     references = loader.images.subset(chosen)  # in random order: the first few are a fair sample, too
 
     def validate() -> dict[str, float]:
-        known = embed(model.embed, plain_batches(references, device=loader.device))
+        known = embed_shared(model, references, fabric)
         if held_out is not None:
-            asked = embed(model.embed, plain_batches(held_out, device=loader.device))
+            asked = embed_shared(model, held_out, fabric)
             return {"knn1_validation": accuracy_1nn(asked.embeddings, asked.labels, known.embeddings, known.labels)}
         own = torch.arange(min(LIVE_QUERIES, len(references)), device=loader.device)
         queries = known.embeddings[own], known.labels[own]
@@ -250,4 +262,4 @@ def _calls(settings: TrainSettings, loader: ViewLoader, model: EmbeddingModel, h
     batches: Any = loader.batches
     if settings.micro_batch is not None:
         batches = partial(loader.pieced_batches, size=settings.micro_batch)
-    return Calls(batches, loss, inspect, validate)
+    return Calls(batches, loss, inspect, validate, partial(whole_batch, fabric=fabric))

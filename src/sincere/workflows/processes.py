@@ -1,0 +1,114 @@
+"""Processes that share a run: how they start, and how what each has found is put together."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any, cast
+
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.strategies.launchers import subprocess_script
+from torch import Tensor
+
+from sincere.data.dataset import ImageSet
+from sincere.data.loader import plain_batches
+from sincere.evaluation.embed import Embedded, embed
+from sincere.losses.processes import gather, sizes_of
+from sincere.models.embedding import EmbeddingModel
+from sincere.records.config import TrainSettings
+from sincere.training.fit import TrainingError
+from sincere.workflows.hardware import choose_precision
+
+WATCHER_SECONDS = 8.0  # Fabric looks at its processes every five
+
+
+def start_processes(settings: TrainSettings, device: torch.device) -> Fabric:
+    """Start the processes that the settings ask for, unless torchrun or SLURM has; each gets its own Fabric.
+
+    Without such a launcher the other processes of this machine run the same command again. One that dies takes all
+    down within seconds, and its rank is printed.
+    """
+    many = settings.devices * settings.nodes > 1
+    fabric = Fabric(
+        accelerator=device.type,
+        devices=settings.devices,
+        num_nodes=settings.nodes,
+        strategy="ddp" if many else "auto",
+        precision=cast(Any, choose_precision(settings.precision, device)),
+    )
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    if many:
+        watcher = logging.getLogger(subprocess_script.__name__)
+        watcher.setLevel(logging.INFO)
+        if not watcher.handlers:
+            watcher.addHandler(logging.StreamHandler(sys.stderr))
+            watcher.propagate = False
+    fabric.launch()
+    return fabric
+
+
+def is_follower() -> bool:
+    """Tell whether another process has started this one to share its run."""
+    return any(int(os.environ.get(name, "0")) > 0 for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"))
+
+
+@contextmanager
+def in_turn(fabric: Fabric) -> Iterator[None]:
+    """Let the first process do something before the others, who find its files."""
+    if not fabric.is_global_zero:
+        fabric.barrier()
+    yield
+    if fabric.is_global_zero:
+        fabric.barrier()
+
+
+@contextmanager
+def lost_processes_told(fabric: Fabric) -> Iterator[None]:
+    """Turn what communication raises when another process is gone into one line.
+
+    The watcher of the processes of this machine is quicker or as quick, and says which one it was: it gets its time.
+
+    Raises:
+        TrainingError: Another process is gone.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if fabric.world_size == 1:
+            raise
+        time.sleep(WATCHER_SECONDS)
+        lost = f"process {fabric.global_rank} of {fabric.world_size} lost another one"
+        remedy = "go on with --resume"
+        raise TrainingError(f"train: {lost} ({str(error).splitlines()[0]}); {remedy}") from error
+
+
+def whole_batch(embeddings: Tensor, labels: Tensor, *, fabric: Fabric) -> tuple[Tensor, Tensor]:
+    """Return the embeddings and labels of a batch from all processes that share it."""
+    if fabric.world_size == 1:
+        return embeddings, labels
+    sizes = sizes_of(len(labels), None, labels.device)
+    return gather(embeddings.contiguous(), sizes, None), gather(labels, sizes, None)
+
+
+@torch.no_grad()
+def embed_shared(model: EmbeddingModel, images: ImageSet, fabric: Fabric) -> Embedded:
+    """Embed a set, each process a part of it; all get all, in order. The first process's running statistics count."""
+    if fabric.world_size == 1:
+        return embed(model.embed, plain_batches(images, device=fabric.device))
+    for buffer in model.buffers():
+        torch.distributed.broadcast(buffer, 0)
+    edges = torch.linspace(0, len(images), fabric.world_size + 1).long().tolist()
+    own = torch.arange(edges[fabric.global_rank], edges[fabric.global_rank + 1]).numpy()
+    sizes = [end - start for start, end in pairwise(edges)]
+    if len(own):
+        found = embed(model.embed, plain_batches(images.subset(own), device=fabric.device))
+    else:
+        none = torch.zeros(0, dtype=torch.int64, device=fabric.device)
+        found = Embedded(torch.zeros(0, model.spec.dim, device=fabric.device), none, none)
+    return Embedded(*(gather(part, sizes, None) for part in (found.embeddings, found.labels, found.ids)))
