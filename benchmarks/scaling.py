@@ -30,22 +30,23 @@ from sincere.training.micro_batches import backward_in_pieces
 
 N, D, N_CLASSES, BYTES = 16_384, 128, 10, 4
 PROCESSES = (1, 2, 4, 8)
+WIDE = (4096, 16_384)  # rows and numbers each, where embeddings and not blocks of similarities fill the memory
 TRIPS = {"sincere": 3, "supcon": 2}
 ROOT = Path(__file__).parents[1]
 
 
-def expected_rows(loss: str, variant: str, n_processes: int) -> float:
+def expected_rows(loss: str, variant: str, n_processes: int, n: int) -> int:
     """Return how many embeddings a process receives in a step, of the formulas of docs/scaling.md."""
-    others = N - N // n_processes
+    others = n - n // n_processes
     return others * (2 if variant == "gather" else TRIPS[loss])
 
 
-def counted(received: list[int]) -> Callable[[], None]:
+def counted(received: list[int], d: int) -> Callable[[], None]:
     """Count the bytes of floating-point tensors that this process receives; return what undoes it."""
     real = dist.all_gather, dist.reduce_scatter, dist.batch_isend_irecv
 
     def all_gather(parts: list[Tensor], mine: Tensor, group: Any = None) -> Any:
-        if mine.is_floating_point() and mine.ndim == 2 and mine.shape[1] == D:
+        if mine.is_floating_point() and mine.ndim == 2 and mine.shape[1] == d:
             received[0] += (len(parts) - 1) * mine.nbytes
         return real[0](parts, mine, group)
 
@@ -69,17 +70,17 @@ def counted(received: list[int]) -> Callable[[], None]:
     return undo
 
 
-def one_process(rank: int, n_processes: int, loss: str, variant: str, folder: str) -> None:
+def one_process(rank: int, n_processes: int, loss: str, variant: str, folder: str, shape: tuple[int, int]) -> None:
     """Run a step with this process's part of the batch and write what it took."""
     torch.set_num_threads(1)
     meeting = f"file://{folder}/meeting"
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=n_processes)
     options: dict[str, Any] = {"loss": loss, "variant": variant}
-    global_batch_loss(torch.randn(8, D, requires_grad=True), torch.arange(8) % 2, **options).backward()
-    n = N // n_processes
-    z, labels = torch.randn(n, D, requires_grad=True), torch.arange(n) % N_CLASSES
+    global_batch_loss(torch.randn(8, shape[1], requires_grad=True), torch.arange(8) % 2, **options).backward()
+    n = shape[0] // n_processes
+    z, labels = torch.randn(n, shape[1], requires_grad=True), torch.arange(n) % N_CLASSES
     received = [0]
-    undo = counted(received)
+    undo = counted(received, shape[1])
     before = peak_bytes()
     global_batch_loss(z, labels, **options).backward()
     found = {"received_bytes": received[0], "peak_extra_bytes": peak_bytes() - before}
@@ -88,23 +89,26 @@ def one_process(rank: int, n_processes: int, loss: str, variant: str, folder: st
     dist.destroy_process_group()
 
 
-def spread(n_processes: int, loss: str, variant: str) -> dict[str, Any]:
+def spread(n_processes: int, loss: str, variant: str, shape: tuple[int, int] = (N, D)) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         words = ["--rank-of", str(n_processes), "--loss", loss, "--variant", variant, "--folder", folder]
+        words += ["--shape", *map(str, shape)]
         command = [sys.executable, "-m", "benchmarks.scaling", *words]
         started = [subprocess.Popen([*command, "--rank", str(rank)], cwd=ROOT) for rank in range(n_processes)]
         if any(process.wait() for process in started):
             raise RuntimeError("a process failed")
         found = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(n_processes)]
-    expected = expected_rows(loss, variant, n_processes) * D * BYTES
+    expected = expected_rows(loss, variant, n_processes, shape[0]) * shape[1] * BYTES
     received = {one["received_bytes"] for one in found}
     if received != {expected}:
         raise RuntimeError(f"{loss}, {variant}, {n_processes}: received {received}, expected {expected}")
     return {
+        "n": shape[0],
+        "d": shape[1],
         "n_processes": n_processes,
         "loss": loss,
         "variant": variant,
-        "received_bytes": int(expected),
+        "received_bytes": expected,
         "peak_extra_bytes": max(one["peak_extra_bytes"] for one in found),
     }
 
@@ -143,15 +147,17 @@ def main() -> None:
     parser.add_argument("--loss")
     parser.add_argument("--variant")
     parser.add_argument("--folder")
+    parser.add_argument("--shape", type=int, nargs=2)
     parser.add_argument("--micro", type=int, nargs=2)
     options = parser.parse_args()
     if options.micro:
         return micro_bytes(*options.micro)
     if options.rank is not None:
-        return one_process(options.rank, options.rank_of, options.loss, options.variant, options.folder)
+        return one_process(options.rank, options.rank_of, options.loss, options.variant, options.folder, options.shape)
     cases = [spread(n, loss, variant) for loss in TRIPS for variant in ("gather", "ring") for n in PROCESSES]
+    cases += [spread(4, "sincere", variant, WIDE) for variant in ("gather", "ring")]
     pieces = [micro(n, size) for n, size in ((256, 256), (1024, 1024), (256, 64), (1024, 64), (4096, 64))]
-    print(f"wrote {write('scaling', {'n': N, 'd': D, 'spread': cases, 'micro': pieces}).name}")
+    print(f"wrote {write('scaling', {'spread': cases, 'micro': pieces}).name}")
 
 
 if __name__ == "__main__":

@@ -231,14 +231,16 @@ def spread(results: dict[str, Any]) -> str:
     rows = [
         [
             f"{case['loss']}, {case['variant']}",
+            f"{case['n']:,} x {case['d']:,}",
             str(case["n_processes"]),
             megabytes(case["received_bytes"]),
             megabytes(case["peak_extra_bytes"]),
         ]
         for case in results["spread"]
     ]
-    table = markdown(["loss, variant", "processes", "received by each", "extra memory of each"], rows)
-    return f"{table}\n\nGlobal batch {results['n']:,}, d = {results['d']}, float32, gloo. {described(results)}"
+    header = ["loss, variant", "batch", "processes", "received by each", "extra memory of each"]
+    table = markdown(header, rows)
+    return f"{table}\n\nfloat32, gloo, one thread each. {described(results)}"
 
 
 def micro(results: dict[str, Any]) -> str:
