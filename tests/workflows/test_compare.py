@@ -223,6 +223,7 @@ def test_changed_data_are_noticed(tmp_path: Path) -> None:
         ({"loss": "supcon"}, "loss is not a setting of a comparison; did you mean 'losses'"),
         ({"seed": 1}, "did you mean 'seeds'"),
         ({"metrics": ("knm",)}, "Did you mean 'knn'"),
+        ({"devices": 2}, "devices and nodes must be 1 in a comparison"),
     ],
 )
 def test_bad_settings(options: dict[str, Any], message: str, data: str, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from sincere.report.tables import show
 
 def main(arguments: list[str]) -> int:
     """Run the verb."""
-    request = parse_request(CompareRequest, arguments, verb="compare", hidden=ONE_EACH)
+    request = parse_request(CompareRequest, arguments, verb="compare", hidden=[*ONE_EACH, "devices", "nodes"])
     if (stored := stored_results(request)) is not None:
         if not request.quiet:
             print(f"{request.folder()}: is done already; --overwrite begins again")

@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     for verb, (_, about) in VERBS.items():
         part = verbs.add_parser(verb, help=about)
         if verb in RECORDS:
-            _add_flags(part, RECORDS[verb], hidden=set(ONE_EACH) if verb == "compare" else set())
+            _add_flags(part, RECORDS[verb], hidden={*ONE_EACH, "devices", "nodes"} if verb == "compare" else set())
         elif verb == "report":
             _add(part, "run", "folder of a run or a comparison")
         elif verb == "completion":

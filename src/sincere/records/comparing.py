@@ -57,6 +57,13 @@ class CompareRequest(MeasureChoices, TrainSettings):
                 raise ValueError(f"{one} is not a setting of a comparison; did you mean {several!r}?")
         return values
 
+    @field_validator("devices", "nodes")
+    @classmethod
+    def _alone(cls, value: int) -> int:
+        if value != 1:
+            raise ValueError("devices and nodes must be 1 in a comparison; `sincere train` takes several")
+        return value
+
     @field_validator("losses", "seeds")
     @classmethod
     def _different(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:

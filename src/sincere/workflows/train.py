@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from lightning_fabric import Fabric
 from rich.console import Console
 
 from sincere.data.dataset import Dataset
@@ -93,6 +94,14 @@ def run_training(request: TrainRequest, console: Console | None = None, data: Da
     if not is_follower():
         folder.check_free(request)
     fabric = start_processes(request, choose_device(request.device))
+    with lost_processes_told(fabric):
+        return _train(request, folder, fabric, console, data)
+
+
+def _train(
+    request: TrainRequest, folder: RunFolder, fabric: Fabric, console: Console | None, data: Dataset | None
+) -> TrainResult:
+    """Train in this process, which may share the run with others."""
     quiet = request.quiet or not fabric.is_global_zero
     console = console or Console(quiet=not fabric.is_global_zero)
     reporter = make_reporter(console, quiet=quiet)
@@ -112,7 +121,7 @@ def run_training(request: TrainRequest, console: Console | None = None, data: Da
     seconds = request.checkpoint_minutes * 60
     with torch.random.fork_rng(), _thread_number(cast(int, settings.threads)):
         fit = prepare(folder, settings, data, fabric, reporter, say=say, checkpoint_seconds=seconds)
-        with folder.locked() if fabric.is_global_zero else nullcontext(), lost_processes_told(fabric):
+        with folder.locked() if fabric.is_global_zero else nullcontext():
             if request.resume:
                 with in_turn(fabric):
                     notes = fit.resume()
