@@ -13,8 +13,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from sincere import registry
-from sincere.losses import LOSSES
+from sincere.losses import LOSSES, ring
 from sincere.losses.global_batch import VARIANTS, global_batch_loss
+from sincere.losses.kernels import select
 
 D, VIEWS, N_IMAGES = 5, 2, 24
 
@@ -80,7 +81,17 @@ def one_process(case: Case) -> tuple[Tensor, list[Tensor]]:
 
 
 def check_every_case(rank: int, n_processes: int) -> None:
-    for case in CASES:
+    """As they would run on large batches, too: the tiled kernel for gather, many blocks for the ring."""
+    for small in (False, True):
+        if small:
+            select._DENSE_PAIRS["cpu"] = 0
+            ring.BLOCK_NUMBERS = 100
+        exact = [case for case in CASES if case.dtype == torch.float64]
+        check_cases(rank, n_processes, exact if small else CASES)
+
+
+def check_cases(rank: int, n_processes: int, cases: list[Case]) -> None:
+    for case in cases:
         expected, gradients = one_process(case)
         images, labels = batch(case)
         sizes = case.sizes(n_processes)

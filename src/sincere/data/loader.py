@@ -7,6 +7,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
+from math import ceil
 from threading import Barrier
 
 import numpy as np
@@ -89,9 +91,16 @@ class ViewLoader:
         """Yield batches `start` to `end` - 1 in pieces of at most `size` images, made when they are asked for."""
         for step in range(start, end):
             chosen = self.sampler.batch(step)[self.share]
-            parts = [partial(self.batch, step, slice(i, i + size)) for i in range(0, len(chosen), size)]
+            n_pieces = self._n_pieces(step, size)
+            edges = [len(chosen) * i // n_pieces for i in range(n_pieces + 1)]
+            parts = [partial(self.batch, step, slice(*ends)) for ends in pairwise(edges)]
             labels = torch.from_numpy(self.images.labels[chosen]).to(self.device)
             yield PiecedBatch(labels, partial(self._ahead, parts))
+
+    def _n_pieces(self, step: int, size: int) -> int:
+        """Return how many pieces a share has: as many in every process, whose shares may differ by an image."""
+        n, n_shares = len(self.sampler.batch(step)), self.share.step or 1
+        return max(1, min(ceil(ceil(n / n_shares) / size), n // n_shares))
 
     def _ahead(self, calls: Sequence[Callable[[], Batch]]) -> Generator[Batch, None, None]:
         """Yield what the calls return, in order; `WORKERS` of them run ahead in threads."""

@@ -105,6 +105,9 @@ def _spread_rows(
     checks.float_rows(CALLER, "embeddings", embeddings)
     n, n_views = len(embeddings), embeddings.shape[1] if embeddings.ndim == 3 else 1
     if loss == "infonce":
+        if n_views < 2:
+            requirement = "embeddings must have shape (n, views, d) with at least 2 views for infonce"
+            raise InputValueError(checks.wording(CALLER, requirement, checks.shape(embeddings)))
         labels = torch.full((n,), -1, device=embeddings.device)
     if labels is None:
         raise InputValueError(checks.wording(CALLER, f"labels must be given for {loss}", "None"))

@@ -6,12 +6,22 @@ from math import gcd
 
 from torch import nn
 
+from sincere import checks
+from sincere.errors import InputValueError
+
 GROUPS = 32  # at most; as Wu and He (2018) found best
 
 
 def with_group_norms(module: nn.Module) -> nn.Module:
-    """Return the module with every 2-d batch norm replaced, also in its parts; scales and shifts are taken over."""
+    """Return the module with every 2-d batch norm replaced, also in its parts; scales and shifts are taken over.
+
+    Raises:
+        InputValueError: It has batch norms that do more than normalise.
+    """
     if isinstance(module, nn.BatchNorm2d):
+        if type(module) is not nn.BatchNorm2d:  # timm's hold an activation, which would be lost
+            requirement = f"norm must be batch for an encoder with {type(module).__name__}"
+            raise InputValueError(checks.wording("model", requirement, "group"))
         norm = nn.GroupNorm(gcd(module.num_features, GROUPS), module.num_features, eps=module.eps, affine=module.affine)
         if module.affine:
             norm.weight, norm.bias = module.weight, module.bias

@@ -234,12 +234,14 @@ class Fit:
                 self._settle()
                 if done.step < end:
                     self._save()
+                    self.fabric.barrier()  # whoever leaves first must not take the one down that still writes
                     raise InterruptedRunError(f"stopped by {stopped} after step {done.step:,} of {plan.n_steps:,}")
             if done.step < end and now - self._saved_at > plan.checkpoint_seconds:
                 self._save()
         self._finish_epoch(epoch, figures)
         if stopped is not None:
             self._save()
+            self.fabric.barrier()
             raise InterruptedRunError(f"stopped by {stopped} after epoch {epoch} of {plan.n_epochs}")
 
     def _stopped(self, stop: StopRequest) -> str | None:
@@ -331,7 +333,7 @@ class Fit:
             began = time.monotonic()
             self._check_weights()
             self.model.eval()
-            row |= self.calls.validate()
+            row |= self.fabric.broadcast(self.calls.validate())  # one figure decides for all
             done.seconds += time.monotonic() - began
             self._judge(row)
         if self.fabric.is_global_zero:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -16,8 +17,10 @@ from lightning_fabric import Fabric
 from lightning_fabric.strategies.launchers import subprocess_script
 from torch import Tensor
 
+from sincere import checks
 from sincere.data.dataset import ImageSet
 from sincere.data.loader import plain_batches
+from sincere.errors import DataError, InputValueError
 from sincere.evaluation.embed import Embedded, embed
 from sincere.losses.processes import gather, sizes_of
 from sincere.models.embedding import EmbeddingModel
@@ -35,7 +38,12 @@ def start_processes(settings: TrainSettings, device: torch.device) -> Fabric:
     Without such a launcher the other processes of this machine run the same command again. One that dies takes all
     down within seconds, and its rank is printed.
     """
-    many = settings.devices * settings.nodes > 1
+    n_processes = settings.devices * settings.nodes
+    many = n_processes > 1
+    started = os.environ.get("WORLD_SIZE") if "RANK" in os.environ else None  # by torchrun
+    if started is not None and int(started) != n_processes:
+        requirement = f"devices x nodes must be {started}, the processes that torchrun has started"
+        raise InputValueError(checks.wording("train", requirement, n_processes))
     fabric = Fabric(
         accelerator=device.type,
         devices=settings.devices,
@@ -89,6 +97,16 @@ def lost_processes_told(fabric: Fabric) -> Iterator[None]:
         raise TrainingError(f"train: {lost} ({str(error).splitlines()[0]}); {remedy}") from error
 
 
+def check_same_step(fabric: Fabric, step: int, folder: Path) -> None:
+    """Raise unless all processes go on from the same step.
+
+    Raises:
+        DataError: They see different folders.
+    """
+    if fabric.broadcast(step) != step:
+        raise DataError(f"{folder}: is at another step for the first process; all must see the same folder")
+
+
 def whole_batch(embeddings: Tensor, labels: Tensor, *, fabric: Fabric) -> tuple[Tensor, Tensor]:
     """Return the embeddings and labels of a batch from all processes that share it."""
     if fabric.world_size == 1:
@@ -104,7 +122,7 @@ def embed_shared(model: EmbeddingModel, images: ImageSet, fabric: Fabric) -> Emb
         return embed(model.embed, plain_batches(images, device=fabric.device))
     for buffer in model.buffers():
         torch.distributed.broadcast(buffer, 0)
-    edges = torch.linspace(0, len(images), fabric.world_size + 1).long().tolist()
+    edges = [len(images) * rank // fabric.world_size for rank in range(fabric.world_size + 1)]
     own = torch.arange(edges[fabric.global_rank], edges[fabric.global_rank + 1]).numpy()
     sizes = [end - start for start, end in pairwise(edges)]
     if len(own):

@@ -23,7 +23,14 @@ from sincere.training.checkpoints import BEST, read
 from sincere.training.fit import Fit
 from sincere.training.progress import make_reporter
 from sincere.workflows.hardware import choose_device
-from sincere.workflows.processes import embed_shared, in_turn, is_follower, lost_processes_told, start_processes
+from sincere.workflows.processes import (
+    check_same_step,
+    embed_shared,
+    in_turn,
+    is_follower,
+    lost_processes_told,
+    start_processes,
+)
 from sincere.workflows.run_data import load_data
 from sincere.workflows.run_folder import SUMMARY_KEYS, RunFolder
 from sincere.workflows.training_setup import check_names, prepare, resolve
@@ -125,6 +132,7 @@ def _train(
             if request.resume:
                 with in_turn(fabric):
                     notes = fit.resume()
+                check_same_step(fabric, fit.done.step, folder.path)
                 for note in notes:
                     reporter.say(f"note: {note}")
                 say(f"going on after step {fit.done.step:,} of {fit.plan.n_steps:,}")

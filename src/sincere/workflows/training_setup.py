@@ -131,7 +131,8 @@ def prepare(
         _check_memory(settings, model, learn, device)
     if settings.channels_last:
         model.to(memory_format=torch.channels_last)
-    if fabric.world_size > 1 and device.type == "cuda":
+    norms = {type(module) for module in model.modules() if isinstance(module, nn.BatchNorm2d)}
+    if fabric.world_size > 1 and device.type == "cuda" and norms == {nn.BatchNorm2d}:  # others would lose what they add
         model = cast(EmbeddingModel, nn.SyncBatchNorm.convert_sync_batchnorm(model))
     if settings.compile:
         model.compile()
