@@ -10,7 +10,7 @@ from torch import Tensor
 from sincere import registry
 from sincere.errors import DataError, InputValueError
 from sincere.evaluation import METRICS
-from sincere.evaluation.embed import Embedded, half_is_enough
+from sincere.evaluation.embed import half_is_enough
 from sincere.evaluation.plane import choose_points, in_the_plane, nearest_in
 from sincere.evaluation.probe import Probe
 from sincere.evaluation.subject import Part, Subject
@@ -62,13 +62,13 @@ def test_what_cannot_be_measured() -> None:
 
 def test_half_precision_is_judged_by_the_metrics() -> None:
     sample = part(200, 4, 0)
-    images = Embedded(sample.features, sample.labels, sample.ids)
+    images, labels = sample.features, sample.labels
 
     def compute(x: Tensor) -> Tensor:
         return torch.nn.functional.normalize(x, dim=1)
 
-    assert half_is_enough(compute, lambda x: compute(x + 1e-6 * torch.randn_like(x)), images)
-    assert not half_is_enough(compute, lambda x: compute(x + torch.randn_like(x)), images)
+    assert half_is_enough(compute, lambda x: compute(x + 1e-6 * torch.randn_like(x)), images, labels)
+    assert not half_is_enough(compute, lambda x: compute(x + torch.randn_like(x)), images, labels)
 
 
 def test_points_in_the_plane() -> None:

@@ -10,7 +10,7 @@ from sincere.errors import DataError
 from sincere.records.arrays import PerImage
 from sincere.records.results import Difference
 from sincere.statistics.bootstrap import intervals, over_seeds
-from sincere.statistics.comparison import bold_losses, chance_note, compare
+from sincere.statistics.comparison import bold_losses, chance_note, compare_losses
 
 N = 400
 
@@ -34,7 +34,7 @@ def test_each_image_is_averaged_over_seeds_before_images_are_resampled() -> None
     one, other = [right(0.9, seed) for seed in (0, 1, 2)], [right(0.6, seed) for seed in (3, 4, 5)]
     runs = {("a", s): images({"knn1": x}) for s, x in enumerate(one)}
     runs |= {("b", s): images({"knn1": x}) for s, x in enumerate(other)}
-    summaries, (difference,) = compare(runs, ["knn1"])
+    summaries, (difference,) = compare_losses(runs, ["knn1"])
     expected = intervals([np.mean(one, axis=0), np.mean(other, axis=0)])
     assert [summary.metrics["knn1"] for summary in summaries] == expected.estimates
     assert difference.estimate == expected.differences[0, 1].estimate
@@ -45,7 +45,7 @@ def test_each_image_is_averaged_over_seeds_before_images_are_resampled() -> None
 
 
 def test_a_single_seed_has_no_interval_over_seeds() -> None:
-    summaries, differences = compare({("a", 7): images({"knn1": right(0.5, 0)})}, ["knn1"])
+    summaries, differences = compare_losses({("a", 7): images({"knn1": right(0.5, 0)})}, ["knn1"])
     assert summaries[0].over_seeds == {}
     assert differences == []
 
@@ -53,7 +53,7 @@ def test_a_single_seed_has_no_interval_over_seeds() -> None:
 def test_margins_over_seeds_average_the_similarities() -> None:
     generator = np.random.default_rng(0)
     pairs = [generator.random((N, 2)) for _ in range(2)]
-    summaries, _ = compare({("a", s): images({"margin": x}) for s, x in enumerate(pairs)}, ["margin"])
+    summaries, _ = compare_losses({("a", s): images({"margin": x}) for s, x in enumerate(pairs)}, ["margin"])
     mean = np.mean(pairs, axis=0)
     expected = np.median(mean[:, 0]) - np.median(mean[:, 1])
     assert summaries[0].metrics["margin"].estimate == pytest.approx(expected)
@@ -64,12 +64,12 @@ def test_other_images_or_another_order_are_refused() -> None:
     shuffled = np.random.default_rng(0).permutation(N)
     for ids in (shuffled, np.arange(N) + 1):
         with pytest.raises(DataError, match=r"compare: a \(seed 0\) and b \(seed 1\) .* their ids differ"):
-            compare({("a", 0): images(values), ("b", 1): images(values, ids=ids)}, ["knn1"])
+            compare_losses({("a", 0): images(values), ("b", 1): images(values, ids=ids)}, ["knn1"])
     fewer = images({"knn1": values["knn1"][:-1]})
     with pytest.raises(DataError, match="their ids differ; evaluate both on the same data"):
-        compare({("a", 0): images(values), ("b", 1): fewer}, ["knn1"])
+        compare_losses({("a", 0): images(values), ("b", 1): fewer}, ["knn1"])
     with pytest.raises(DataError, match="their labels differ"):
-        compare({("a", 0): images(values), ("b", 1): images(values, labels=np.arange(N) % 2)}, ["knn1"])
+        compare_losses({("a", 0): images(values), ("b", 1): images(values, labels=np.arange(N) % 2)}, ["knn1"])
 
 
 def test_an_end_of_zero_is_not_significant_whatever_the_rounding() -> None:
@@ -82,14 +82,14 @@ def test_an_end_of_zero_is_not_significant_whatever_the_rounding() -> None:
         for s in range(3):
             runs["a", s] = images({"m": (one > s).astype(float)})
             runs["b", s] = images({"m": (other > s).astype(float)})
-        _, (found,) = compare(runs, ["m"], n_resamples=200)
+        _, (found,) = compare_losses(runs, ["m"], n_resamples=200)
         exact = intervals([one.astype(float), other.astype(float)], n_resamples=200).differences[0, 1]
         assert found.significant == (exact.low > 0 or exact.high < 0)
 
 
 def test_a_single_image_makes_nothing_significant() -> None:
     runs = {(loss, 0): images({"m": np.array([value])}) for loss, value in (("a", 1.0), ("b", 0.0))}
-    _, (found,) = compare(runs, ["m"])
+    _, (found,) = compare_losses(runs, ["m"])
     assert found.estimate == 1.0
     assert not found.significant
 

@@ -49,23 +49,26 @@ def embed(compute: Callable[[Tensor], Tensor], batches: Iterable[PlainBatch]) ->
 
 
 @torch.no_grad()
-def half_is_enough(full: Callable[[Tensor], Tensor], half: Callable[[Tensor], Tensor], sample: Embedded) -> bool:
+def half_is_enough(
+    full: Callable[[Tensor], Tensor], half: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor
+) -> bool:
     """Tell whether embeddings computed in half precision leave the metrics of a sample unchanged, leave-one-out.
 
     Args:
         full: Images to embeddings of unit length.
         half: The same in half precision.
-        sample: Images in place of embeddings, with their labels.
+        images: A sample to try both on.
+        labels: Their classes.
 
     Returns:
         Whether 1-NN accuracy and margin both differ by at most 0.001.
     """
-    own = torch.arange(len(sample.labels), device=sample.labels.device)
+    own = torch.arange(len(labels), device=labels.device)
     figures = []
     for compute in (full, half):
-        z = compute(sample.embeddings).float()
-        found = find_neighbours(z, sample.labels, z, sample.labels, ks=(1,), leave_out=own)
-        right = (found.predictions[1] == sample.labels).double().mean()
+        z = compute(images).float()
+        found = find_neighbours(z, labels, z, labels, ks=(1,), leave_out=own)
+        right = (found.predictions[1] == labels).double().mean()
         figures.append((right, found.target_similarity.median() - found.noise_similarity.median()))
     (right, margin), (half_right, half_margin) = figures
     return bool((right - half_right).abs() <= 1e-3 and (margin - half_margin).abs() <= 1e-3)

@@ -102,7 +102,7 @@ class CompareRequest(MeasureChoices, TrainSettings):
 def stored_results(request: CompareRequest) -> Results | None:
     """Return the results of the same request on the same data, if it has been done."""
     folder = request.folder()
-    asked = {"request": request.identity(), "data": fingerprint(request.data), "done": True}
+    asked = _content(request, done=True)
     if request.overwrite or not (folder / REPORT).exists() or stored_request(folder) != asked:
         return None
     try:
@@ -122,8 +122,11 @@ def stored_request(folder: Path) -> dict[str, Any]:
 
 def write_request(request: CompareRequest, *, done: bool) -> None:
     """Write what a comparison is asked for, and whether it has been done."""
-    content = {"request": request.identity(), "data": fingerprint(request.data), "done": done}
-    write_whole(request.folder() / REQUEST, json.dumps(content, indent=1) + "\n")
+    write_whole(request.folder() / REQUEST, json.dumps(_content(request, done=done), indent=1) + "\n")
+
+
+def _content(request: CompareRequest, *, done: bool) -> dict[str, Any]:
+    return {"request": request.identity(), "data": fingerprint(request.data), "done": done}
 
 
 def fingerprint(data: str) -> dict[str, int] | None:

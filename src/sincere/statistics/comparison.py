@@ -35,7 +35,7 @@ def check_same_images(runs: Runs) -> None:
             raise DataError(f"compare: {wrong}; evaluate both on the same data")
 
 
-def compare(
+def compare_losses(
     runs: Runs, metrics: Sequence[str], *, n_resamples: int = N_RESAMPLES, seed: int = 0
 ) -> tuple[list[LossSummary], list[Difference]]:
     """Return a summary for each loss and the differences between every two, loss by loss in the order of `runs`.

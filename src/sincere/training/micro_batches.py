@@ -2,7 +2,7 @@
 
 First pass: embeddings of all pieces, without a graph. The loss of all of them gives its gradient at the embeddings.
 Second pass: each piece again, with a graph, and that gradient fed back through it. Memory grows with the piece; the
-embeddings of the batch, and what the loss needs, are small beside it. It takes 4/3 of the time of one pass.
+embeddings of the batch, and what the loss needs, are small beside it. It costs a second forward pass.
 
 What depends on the batch inside the network depends on the piece: batch norms take their statistics from it (group
 norms have none). Random numbers of the network, such as dropout's, are the same in both passes.

@@ -25,8 +25,7 @@ from sincere.records.manifest import make_manifest
 from sincere.records.results import CSV, FIGURES, REPORT, RESULTS, Results
 from sincere.report.page import write_report
 from sincere.report.tables import show, write_csv
-from sincere.statistics.comparison import chance_note
-from sincere.statistics.comparison import compare as compare_images
+from sincere.statistics.comparison import chance_note, compare_losses
 from sincere.workflows.evaluate import evaluate_run, quiet_or
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import check_measurable, check_metrics
@@ -88,16 +87,20 @@ def _check(request: CompareRequest) -> None:
         raise DataError(f"{folder}: is a file; choose a folder with --out")
     is_comparison = (folder / REQUEST).exists()
     check_nothing_else(folder, NAMES if is_comparison else (), "a comparison's")
-    for run in sorted((folder / RUNS).iterdir()) if (folder / RUNS).is_dir() else ():
+    for run in _run_folders(folder):
         if not run.is_dir():
             raise DataError(f"{run}: is not a comparison's; choose another folder with --out")
         check_nothing_else(run, RUN_NAMES, "a run's")
 
 
+def _run_folders(folder: Path) -> list[Path]:
+    return sorted((folder / RUNS).iterdir()) if (folder / RUNS).is_dir() else []
+
+
 def _clear(folder: Path) -> None:
     """Remove a comparison; nothing else is in its folder, and no other process trains there."""
     with ExitStack() as locks:
-        for run in (folder / RUNS).iterdir() if (folder / RUNS).is_dir() else ():
+        for run in _run_folders(folder):
             locks.enter_context(RunFolder(run).locked())
         RunFolder(folder).remove(NAMES)
 
@@ -138,12 +141,8 @@ def _evaluated(
     try:
         stored, images = Results.read(folder.path), PerImage.read(folder.path)
         same = stored.measuring == measuring.choices() and stored.data.digest == data.digest()
-        if (
-            same
-            and stored.kind == "evaluation"
-            and stored.rows[0].finished
-            and images.values.keys() == stored.metrics.keys()
-        ):
+        whole = stored.rows[0].finished and images.values.keys() == stored.metrics.keys()
+        if same and whole and stored.kind == "evaluation":
             return stored
     except DataError:  # missing, damaged or of another version: measured anew
         pass
@@ -160,7 +159,7 @@ def _compared(request: CompareRequest, found: list[Results], device: torch.devic
     images = {key: PerImage.read(folder / row.folder) for key, row in rows.items()}
     metrics = found[0].metrics
     measuring = request.measuring()
-    summaries, differences = compare_images(images, list(metrics), n_resamples=request.resamples, seed=measuring.seed)
+    summaries, differences = compare_losses(images, list(metrics), n_resamples=request.resamples, seed=measuring.seed)
     notes = [note for results in found for note in results.notes]
     if "eps-supinfonce" in request.losses and "margin" in metrics:
         notes.append(EPSILON_NOTE)

@@ -13,10 +13,10 @@ from sincere.errors import DataError
 from sincere.records.config import TrainSettings
 from sincere.records.manifest import make_manifest
 from sincere.records.measuring import EvaluateRequest, MeasureSettings
-from sincere.records.results import DataAbout, MetricAbout, Results, Row
+from sincere.records.results import DataAbout, MetricAbout, Results, Row, TrainLoss
 from sincere.report.page import write_report
 from sincere.report.tables import show, write_csv
-from sincere.statistics.comparison import compare, few_note, row_intervals
+from sincere.statistics.comparison import compare_losses, few_note, row_intervals
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import Measured, Say, check_metrics, measure
 from sincere.workflows.run_data import Trained, load_data, load_trained, stored_settings
@@ -58,7 +58,7 @@ def evaluate_run(
     device: torch.device,
     say: Say,
 ) -> Results:
-    """Measure a run on its data and write the arrays and results.json into it; what an evaluation left is removed."""
+    """Measure a run on its data and write the arrays and results.json into it."""
     trained = load_trained(folder)
     if trained.model.spec.class_names != data.class_names:
         names = ", ".join(data.class_names[:3])
@@ -67,15 +67,11 @@ def evaluate_run(
             f"{folder.path}: was trained on other classes than those of {data.name} ({names}, ...); {remedy}"
         )
     measured = measure(trained.model, data, request, device=device, temperature=settings.temperature, say=say)
-    folder.remove(MEASURED)
-    measured.save(folder.path)
-    results = results_of(measured, trained, settings, request, kind="evaluation", device=device)
-    results.write(folder.path)
-    write_csv(results, folder.path)
-    return results
+    return store(folder, measured, trained, settings, request, kind="evaluation", device=device)
 
 
-def results_of(
+def store(
+    folder: RunFolder,
     measured: Measured,
     trained: Trained,
     settings: TrainSettings,
@@ -84,13 +80,15 @@ def results_of(
     kind: Literal["evaluation", "transfer"],
     device: torch.device,
 ) -> Results:
-    """Return the results of one run."""
+    """Write what was measured of one run into a folder, in place of what an earlier time left, and return it."""
+    folder.remove(MEASURED)
+    measured.save(folder.path)
     per_image = measured.per_image()
     row = Row(
         loss=settings.loss,
         seed=settings.seed,
         metrics=row_intervals(per_image, n_resamples=request.resamples, seed=request.seed),
-        train_loss=trained.train_loss,  # type: ignore[arg-type]
+        train_loss=TrainLoss(**trained.train_loss) if trained.train_loss is not None else None,
         seconds=trained.seconds,
         epochs=trained.epochs,
         finished=trained.finished,
@@ -104,7 +102,7 @@ def results_of(
     metrics = {name: MetricAbout(title=m.title, share=m.share) for name, m in measured.measures.items()}
     names = list(metrics)
     one = {(settings.loss, settings.seed): per_image}
-    summaries, _ = compare(one, names, n_resamples=request.resamples, seed=request.seed)
+    summaries, _ = compare_losses(one, names, n_resamples=request.resamples, seed=request.seed)
     about = DataAbout(
         name=data.name,
         class_names=data.class_names,
@@ -117,7 +115,7 @@ def results_of(
         notes.append("these are not the images that the run was trained and tested on: same classes, other data")
     if (few := few_note(len(data.test))) is not None:
         notes.append(few)
-    return Results(
+    results = Results(
         kind=kind,
         data=about,
         metrics=metrics,
@@ -127,6 +125,9 @@ def results_of(
         measuring=request.choices(),
         manifest=make_manifest(seed=request.seed, device=str(device)),
     )
+    results.write(folder.path)
+    write_csv(results, folder.path)
+    return results
 
 
 def finish(results: Results, folder: Path, request: MeasureSettings, console: Console) -> None:

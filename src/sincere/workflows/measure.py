@@ -16,14 +16,13 @@ from torch.nn.functional import interpolate
 
 from sincere import checks, registry
 from sincere.data.dataset import Dataset, ImageSet
-from sincere.data.draws import Draws
-from sincere.data.loader import plain_batches
+from sincere.data.loader import ViewLoader, plain_batches
 from sincere.data.samplers import make_sampler
 from sincere.data.splits import stratified_split
-from sincere.data.views import named_augmentation, one_view
+from sincere.data.views import named_augmentation
 from sincere.errors import DataError, InputValueError
 from sincere.evaluation import METRICS
-from sincere.evaluation.embed import Embedded, embed, half_is_enough
+from sincere.evaluation.embed import embed, half_is_enough
 from sincere.evaluation.margins import margin
 from sincere.evaluation.plane import choose_points, in_the_plane, nearest_in
 from sincere.evaluation.probe import Probe, fast_probe, paper_probe
@@ -200,9 +199,12 @@ def _precision(
 
     some = data.test.subset(choose_points(len(data.test), most=PRECISION_SAMPLE))
     batch = next(plain_batches(some, batch_size=PRECISION_SAMPLE, device=device))
-    sample = Embedded(batch.images, batch.labels, batch.ids)
     dim = model.spec.dim
-    if half_is_enough(lambda images: model.outputs(images)[:, :dim], lambda images: half(images)[:, :dim], sample):
+
+    def only_embeddings(compute: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        return lambda images: compute(images)[:, :dim]
+
+    if half_is_enough(only_embeddings(model.outputs), only_embeddings(half), batch.images, batch.labels):
         return half, ("embeddings were computed in bfloat16, which left the metrics of a sample unchanged",)
     return model.outputs, ("embeddings were computed in float32: bfloat16 changed the metrics of a sample",)
 
@@ -240,16 +242,12 @@ def _paper_probe(
 
     def batches(images: ImageSet) -> Callable[[int], Iterable[tuple[Tensor, Tensor]]]:
         sampler = make_sampler("shuffle", images.labels, min(PROBE_BATCH, len(images)), seed=settings.seed)
+        size = model.spec.size
+        loader = ViewLoader(images, sampler, augmentation, size, seed=settings.seed, n_views=1, device=device)
 
         def epoch(number: int) -> Iterable[tuple[Tensor, Tensor]]:
-            for step in range(number * sampler.n_batches, (number + 1) * sampler.n_batches):
-                chosen = sampler.batch(step)
-                pixels = images.images.gather(images.positions[chosen]).to(device)
-                ids, rounds = (
-                    torch.from_numpy(values).to(device) for values in (images.ids[chosen], sampler.rounds(step))
-                )
-                views = one_view(pixels, Draws(settings.seed, rounds, ids, 0), augmentation, size=model.spec.size)
-                yield compute(views)[:, dim:], torch.from_numpy(images.labels[chosen]).to(device)
+            for batch in loader.batches(number * sampler.n_batches, (number + 1) * sampler.n_batches):
+                yield compute(batch.images[:, 0])[:, dim:], batch.labels
 
         return epoch
 

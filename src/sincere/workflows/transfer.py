@@ -11,8 +11,7 @@ from sincere.errors import DataError
 from sincere.records.config import TrainSettings, source_name
 from sincere.records.measuring import TransferRequest
 from sincere.records.results import RESULTS, Results
-from sincere.report.tables import write_csv
-from sincere.workflows.evaluate import finish, quiet_or, results_of
+from sincere.workflows.evaluate import finish, quiet_or, store
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import check_metrics, measure
 from sincere.workflows.run_data import load_data, load_trained, stored_settings
@@ -49,11 +48,7 @@ def run_transfer(request: TransferRequest, console: Console | None = None) -> Re
     data = load_data(other, device, None if request.quiet else console)
     measured = measure(trained.model, data, request, device=device, temperature=settings.temperature, say=say)
     folder.mkdir(parents=True, exist_ok=True)
-    RunFolder(folder).remove(MEASURED)
-    measured.save(folder)
-    results = results_of(measured, trained, settings, request, kind="transfer", device=device)
-    results.write(folder)
-    write_csv(results, folder)
+    results = store(RunFolder(folder), measured, trained, settings, request, kind="transfer", device=device)
     finish(results, folder, request, console)
     return results
 
