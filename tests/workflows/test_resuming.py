@@ -1,0 +1,145 @@
+"""A run can be killed at any moment and goes on to the same end."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import sincere
+from sincere.errors import DataError
+from sincere.workflows.run_folder import RunFolder
+from tests.workflows.conftest import QUICK
+from tests.workflows.runs import same_weights, stopped_after, weights
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "muon"])
+@pytest.mark.parametrize("step", [1, 5, 6, 7, 11])
+def test_stopped_at_any_step_and_resumed_it_ends_the_same(
+    step: int, optimizer: str, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"data": data, "validation": 0.2, "validate_every": 2, "optimizer": optimizer, **QUICK, "batch_size": 16}
+    sincere.train(out=tmp_path / "whole", **options)
+    stopped_after(step, monkeypatch, out=tmp_path / "parts", **options)
+    assert not (tmp_path / "parts" / "summary.json").exists()
+    sincere.train(resume=True, out=tmp_path / "parts", quiet=True)
+    assert same_weights(tmp_path / "whole", tmp_path / "parts")
+    logs = [RunFolder(tmp_path / name).log.rows() for name in ("whole", "parts")]
+    timed = ("images_per_second", "data_wait_share", "seconds")
+    stripped = [[{k: v for k, v in row.items() if k not in timed} for row in rows] for rows in logs]
+    assert stripped[0] == stripped[1]
+
+
+def test_killed_at_random_moments_it_ends_the_same(data: str, tmp_path: Path) -> None:
+    """SIGKILL, three times; benchmarks/kill_and_resume.py does twenty."""
+    options = ["--data", data, "--epochs", "40", "--batch-size", "16", "--head", "linear", "--checkpoint-minutes", "0"]
+    command = [sys.executable, "-m", "sincere.cli", "train", *options]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([*command, "--out", str(tmp_path / "whole"), "--quiet"], check=True, env=environment)
+    generator, kills = random.Random(0), 0
+    arguments = [*command, "--out", str(tmp_path / "parts")]
+    log = RunFolder(tmp_path / "parts").log
+    while kills < 3:
+        process = subprocess.Popen([*arguments, "--quiet"], env=environment)
+        wanted = len(log.rows()) + generator.randint(2, 8)
+        while process.poll() is None and len(log.rows()) < wanted:
+            time.sleep(0.005)
+        if process.poll() is not None:
+            break
+        time.sleep(generator.random() * 0.05)
+        process.kill()
+        process.wait()
+        kills += 1
+        arguments = [*command[:4], "--resume", "--out", str(tmp_path / "parts")]
+    assert kills == 3
+    subprocess.run([*arguments, "--quiet"], check=True, env=environment)
+    assert same_weights(tmp_path / "whole", tmp_path / "parts")
+    assert [row["epoch"] for row in log.rows()] == list(range(1, 41))
+
+
+def test_a_truncated_checkpoint_falls_back_and_says_so(
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"data": data, "checkpoint_minutes": 0, **QUICK}
+    sincere.train(out=tmp_path / "run", **options)
+    whole = weights(tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    (tmp_path / "run" / "summary.json").unlink()
+    newest = folder.checkpoints.paths()[-1]
+    newest.write_bytes(newest.read_bytes()[:1000])
+    sincere.train(resume=True, out=tmp_path / "run", quiet=True)
+    assert f"note: {newest}: is cut off or damaged; going back" in capsys.readouterr().out.replace("\n", " ")
+    again = weights(tmp_path / "run")
+    assert all(torch.equal(whole[name], again[name]) for name in whole)
+
+
+def test_a_finished_run_is_not_repeated(data: str, tmp_path: Path) -> None:
+    first = sincere.train(data=data, out=tmp_path / "run", **QUICK)
+    began = time.monotonic()
+    again = sincere.train(resume=True, out=tmp_path / "run", quiet=True)
+    assert again == first
+    assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("temperature = 0.5", "its checkpoint has temperature = 0.1, not 0.5; set it back, or begin again"),
+        ("dim = 9", "its checkpoint has dim = 8, not 9"),
+        ('optimizer = "sgd"', "its checkpoint has optimizer = 'muon', not 'sgd'"),
+    ],
+)
+def test_a_checkpoint_of_another_configuration(
+    line: str, message: str, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    stopped_after(5, monkeypatch, data=data, out=run, **QUICK)
+    config = (run / "config.toml").read_text()
+    name = line.split(" =")[0]
+    (run / "config.toml").write_text(re.sub(rf"^{name} = .*$", line, config, flags=re.MULTILINE))
+    with pytest.raises(DataError) as caught:
+        sincere.train(resume=True, out=run, quiet=True)
+    assert message in str(caught.value)
+
+
+def test_changed_data_are_noticed_and_moved_data_are_not_minded(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, moved, other = tmp_path / "run", tmp_path / "elsewhere" / "moved.npz", tmp_path / "other.npz"
+    stopped_after(5, monkeypatch, data=data, out=run, **QUICK)
+    with np.load(data) as file:
+        arrays = dict(file)
+    np.savez(other, **{**arrays, "train_images": 255 - arrays["train_images"]})
+    with pytest.raises(DataError, match=r"its checkpoint has data \(contents\) = "):
+        sincere.train(resume=True, out=run, data=other, quiet=True)
+    moved.parent.mkdir()
+    np.savez(moved, **arrays)
+    assert sincere.train(resume=True, out=run, data=moved, quiet=True).epochs == 4
+
+
+def test_a_damaged_best_checkpoint_does_not_keep_a_run_from_its_end(
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {**QUICK, "batch_size": 16, "quiet": False, "validation": 0.2, "validate_every": 1}
+    sincere.train(data=data, out=tmp_path / "run", **options)
+    (tmp_path / "run" / "summary.json").unlink()
+    (tmp_path / "run" / "checkpoints" / "best.pt").write_bytes(b"cut off")
+    assert sincere.train(resume=True, out=tmp_path / "run").epochs == 4
+    said = " ".join(capsys.readouterr().out.split())
+    assert "best.pt: is cut off or damaged; taking the last weights instead of the best" in said
+
+
+def test_micro_batches_resume(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {**QUICK, "data": data, "micro_batch": 8}
+    sincere.train(out=tmp_path / "whole", **options)
+    stopped_after(5, monkeypatch, out=tmp_path / "parts", **options)
+    sincere.train(out=tmp_path / "parts", resume=True, quiet=True)
+    assert same_weights(tmp_path / "whole", tmp_path / "parts")
