@@ -11,11 +11,15 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
+from unicodedata import category
 
 from sincere.errors import InputTypeError, InputValueError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+_CONTROLS = {"Cc", "Cs", "Zl", "Zp"}  # Unicode categories
+_DIRECTIONS = {chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 
 
 def wording(caller: str, requirement: str, got: object, remedy: str = "") -> str:
@@ -115,3 +119,22 @@ def same_device(caller: str, argument: str, value: Tensor, like: Tensor) -> None
 def shape(value: Any) -> tuple[int, ...]:
     """Return a tensor's shape as the plain tuple that messages show."""
     return tuple(value.shape)
+
+
+def printable(text: str) -> str:
+    r"""Return text with everything that could steer a terminal or reorder a line shown as an escape.
+
+    Control characters, halves of characters (as in undecodable names of files), line separators and marks that
+    override the direction of writing.
+
+    Example:
+        >>> printable("cat" + chr(27) + "[31m")
+        'cat\\x1b[31m'
+    """
+    if text.isprintable():
+        return text
+    return "".join(_escaped(c) if category(c) in _CONTROLS or c in _DIRECTIONS else c for c in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

@@ -16,7 +16,7 @@ from sincere import checks, registry
 from sincere.errors import DataError, InputValueError
 from sincere.models import ENCODERS, HEADS, TIMM
 from sincere.models.norms import with_group_norms
-from sincere.records.files import write_whole
+from sincere.records.files import write_atomic
 from sincere.records.model import ModelSpec
 
 WEIGHTS, SPEC = "model.safetensors", "model.json"
@@ -172,7 +172,7 @@ def save_model(model: EmbeddingModel, folder: Path) -> None:
 
 def save_spec(spec: ModelSpec, folder: Path) -> None:
     """Write model.json."""
-    write_whole(folder / SPEC, spec.model_dump_json(indent=1) + "\n")
+    write_atomic(folder / SPEC, spec.model_dump_json(indent=1) + "\n")
 
 
 def load_spec(folder: Path) -> ModelSpec:

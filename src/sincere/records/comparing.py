@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from sincere.errors import DataError
 from sincere.records.config import TrainRequest, TrainSettings, named_folder, source_name
-from sincere.records.files import write_whole
+from sincere.records.files import write_atomic
 from sincere.records.measuring import MeasureChoices, MeasureSettings
 from sincere.records.results import REPORT, Results
 
@@ -122,7 +122,7 @@ def stored_request(folder: Path) -> dict[str, Any]:
 
 def write_request(request: CompareRequest, *, done: bool) -> None:
     """Write what a comparison is asked for, and whether it has been done."""
-    write_whole(request.folder() / REQUEST, json.dumps(_content(request, done=done), indent=1) + "\n")
+    write_atomic(request.folder() / REQUEST, json.dumps(_content(request, done=done), indent=1) + "\n")
 
 
 def _content(request: CompareRequest, *, done: bool) -> dict[str, Any]:

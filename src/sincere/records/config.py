@@ -14,7 +14,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sincere.errors import DataError, InputValueError
-from sincere.records.files import write_whole
+from sincere.records.files import write_atomic
 
 CONFIG = "config.toml"
 WHERE = {"data", "data_dir", "device", "devices", "nodes"}  # settings that say where things are, not what a run is
@@ -205,7 +205,7 @@ def one_line(error: ValidationError, record: type[BaseModel]) -> str:
 
 def write_config(settings: TrainSettings, folder: Path) -> None:
     """Write config.toml; settings that are None are left out."""
-    write_whole(folder / CONFIG, tomli_w.dumps(settings.model_dump(exclude_none=True, mode="json")))
+    write_atomic(folder / CONFIG, tomli_w.dumps(settings.model_dump(exclude_none=True, mode="json")))
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -1,16 +1,131 @@
-"""Text files that are whole or absent."""
+"""Files that are replaced atomically and carry a checksum of their content, which is verified when they are read."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from sincere.errors import DataError
+
+UNFINISHED = ".unfinished"  # ending of a file that is being written
+CHECKSUM = "sha256"  # key of a JSON file's own checksum
+LOCK = ".lock"
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write aside, flush to disk, rename: a reader sees the old text or the new one, never a part."""
-    aside = path.with_name(f".{path.name}.unfinished")
-    with aside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give the name of a new file to write, which is flushed and takes the place of `path` when the block ends well.
+
+    A reader sees the old file or the new one, never a part. If it raises, or the disk is full, the old one stays.
+    """
+    aside = path.with_name(f".{path.name}{UNFINISHED}")
+    try:
+        with aside.open("wb"):  # with the mode that any new file of this user gets
+            mode = aside.stat().st_mode
+        yield aside
+        with aside.open("rb") as file:
+            os.fsync(file.fileno())
+        aside.chmod(mode)  # some libraries write files that only their owner may read
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+    _flush_folder(path.parent)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make a renaming durable, where the system lets a folder be flushed."""
+    if sys.platform == "win32":
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write a file atomically; undecodable bytes in text, as in names of files, are kept as they are."""
+    data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
+    with replacing(path) as aside:
+        aside.write_bytes(data)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON object atomically, with a checksum of its content.
+
+    Raises:
+        ValueError: A number is not finite.
+    """
+    checked = {**content, CHECKSUM: _checksum(content)}
+    text = json.dumps(checked, indent=1, allow_nan=False)
+    # A line for each list of numbers: a thousand classes would else take a million lines. Strings hold no line break.
+    text = re.sub(r"\[\n[\s\d.,eE+-]+\]", lambda found: re.sub(r"\s+", "", found[0]).replace(",", ", "), text)
+    write_atomic(path, text + "\n")
+
+
+def read_json(path: Path, *, remedy: str) -> dict[str, Any]:
+    """Return the object in a JSON file, without its checksum.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        DataError: It cannot be read, is no JSON object, or does not match its checksum; the message ends with `remedy`.
+    """
+    try:
+        content = json.loads(read_bytes(path))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: is damaged: no readable JSON; {remedy}") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: is damaged: no JSON object; {remedy}")
+    stored = content.pop(CHECKSUM, None)
+    if stored is not None and stored != _checksum(content):
+        raise DataError(f"{path}: was damaged or changed: its checksum does not match; {remedy}")
+    return content
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        DataError: It cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(path) from None
+    except (OSError, MemoryError) as error:
+        raise DataError(f"{path}: cannot be read ({error})") from error
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from writing to a folder; a kill releases the lock, too.
+
+    Raises:
+        DataError: Another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    with (folder / LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise DataError(f"{folder}: another process is working in it; wait for it, or stop it") from error
+        yield

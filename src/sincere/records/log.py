@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sincere.records.files import write_whole
+from sincere.records.files import write_atomic
 
 METRICS = "metrics.jsonl"
 
@@ -34,7 +34,7 @@ class MetricsLog:
     def keep(self, n_epochs: int) -> list[dict[str, Any]]:
         """Drop what was written after `n_epochs` epochs, when a run goes on from there; return what stays."""
         kept = [row for row in self.rows() if row["epoch"] <= n_epochs]
-        write_whole(self.path, "".join(json.dumps(row) + "\n" for row in kept))
+        write_atomic(self.path, "".join(json.dumps(row) + "\n" for row in kept))
         return kept
 
     def append(self, row: dict[str, Any]) -> None:

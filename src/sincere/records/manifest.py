@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from sincere.records.files import write_whole
+from sincere.records.files import write_atomic
 
 MANIFEST = "manifest.json"
 PACKAGES = ("sincere", "torch", "torchvision", "lightning-fabric", "numpy", "scipy", "scikit-learn")
@@ -39,7 +39,7 @@ def make_manifest(*, seed: int, device: str) -> dict[str, Any]:
 
 def write_manifest(manifest: dict[str, Any], folder: Path) -> None:
     """Write manifest.json."""
-    write_whole(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+    write_atomic(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
 
 
 def _processor() -> str:

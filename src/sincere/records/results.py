@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sincere.errors import DataError
 from sincere.records.estimates import Estimate
-from sincere.records.files import write_whole
+from sincere.records.files import write_atomic
 from sincere.records.histograms import Histogram
 
 RESULTS, CSV, REPORT, FIGURES = "results.json", "results.csv", "report.html", "figures"
@@ -186,7 +186,7 @@ class Results(Record):
         """Write results.json."""
         path = folder / RESULTS
         content = self.model_dump(mode="json", by_alias=True)
-        write_whole(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+        write_atomic(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
         return path
 
     @classmethod

@@ -12,7 +12,7 @@ from typing import Any
 
 import vl_convert
 
-from sincere.records.files import write_whole
+from sincere.records.files import write_atomic
 from sincere.records.results import FIGURES, REPORT, MarginAbout
 from sincere.report import sections
 from sincere.report.figures import save_figure, vega_lite_version
@@ -60,7 +60,7 @@ def write_report(folder: Path, *, figures: bool = True) -> Path:
             if figure.panels:
                 save_figure(figure.whole(), folder / FIGURES, figure.name)
     path = folder / REPORT
-    write_whole(path, _page(evidence, planes, drawn))
+    write_atomic(path, _page(evidence, planes, drawn))
     return path
 
 

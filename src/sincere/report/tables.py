@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sincere.records.estimates import Estimate
-from sincere.records.files import write_whole
+from sincere.records.files import write_atomic
 from sincere.records.results import CSV, Difference, LossSummary, Results
 
 TITLES = {"sincere": "SINCERE", "supcon": "SupCon", "eps-supinfonce": "eps-SupInfoNCE", "infonce": "InfoNCE"}
@@ -199,5 +199,5 @@ def write_csv(results: Results, folder: Path) -> Path:
         for name, figure in row.metrics.items():
             writer.writerow([row.loss, row.seed, name, figure.estimate, figure.low, figure.high, *ends, row.seconds])
     path = folder / CSV
-    write_whole(path, text.getvalue())
+    write_atomic(path, text.getvalue())
     return path

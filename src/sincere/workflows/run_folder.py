@@ -15,7 +15,7 @@ from sincere.errors import DataError, InputValueError
 from sincere.models.embedding import SPEC, WEIGHTS
 from sincere.records.arrays import MAP, PER_IMAGE
 from sincere.records.config import CONFIG, TrainRequest, TrainSettings, differing, read_settings, write_config
-from sincere.records.files import write_whole
+from sincere.records.files import write_atomic
 from sincere.records.log import METRICS, MetricsLog
 from sincere.records.manifest import MANIFEST, make_manifest, write_manifest
 from sincere.records.results import CSV, FIGURES, REPORT, RESULTS
@@ -132,7 +132,7 @@ class RunFolder:
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Mark the run as finished."""
-        write_whole(self.path / SUMMARY, json.dumps(summary, indent=1) + "\n")
+        write_atomic(self.path / SUMMARY, json.dumps(summary, indent=1) + "\n")
 
 
 def check_nothing_else(folder: Path, names: Collection[str], whose: str) -> None:
