@@ -1,13 +1,19 @@
-"""Images decoded once, in parallel, into a memory-mapped array that is found again while its sources are unchanged."""
+"""Images decoded once, in parallel, into a memory-mapped array that is found again while its sources are unchanged.
+
+A checksum of every image is kept beside it. What is damaged is decoded anew.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import zlib
+from collections import deque
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,45 +23,68 @@ from numpy.typing import NDArray
 from sincere.data.entries import new_entry
 from sincere.data.settings import Progress
 from sincere.errors import DataError
+from sincere.records.npz import read_arrays, write_arrays
 
 Pixels = NDArray[np.uint8]
 Positions = NDArray[np.int64]
-Decoder = Callable[[], Pixels]
+Decoder = Callable[[int], Pixels]
+AT_ONCE = 32  # images that one task of a thread decodes
+
+IMAGES, ABOUT = "images.bin", "about.npz"
 
 
-def file_state(path: Path, root: Path) -> tuple[str, int, int]:
-    """Return what changes when a file does: its place, size and time of change. A missing file has -1 for both."""
-    name = path.relative_to(root).as_posix()
-    try:
-        status = path.stat()
-    except OSError:
-        return name, -1, -1
-    return name, status.st_size, status.st_mtime_ns
+@dataclass(frozen=True, eq=False)
+class DecodedImages:
+    """Images as the cache holds them.
+
+    Attributes:
+        pixels: (k, h, w, c), memory-mapped.
+        positions: Which of the source's images they are (k,), ascending.
+        checksums: CRC-32 of each (k,).
+    """
+
+    pixels: Pixels
+    positions: Positions
+    checksums: NDArray[np.uint32]
 
 
-def decoded_array(
+def checksums_of(pixels: Pixels) -> NDArray[np.uint32]:
+    """Return the CRC-32 of each image."""
+    return np.fromiter((zlib.crc32(np.ascontiguousarray(image).data) for image in pixels), np.uint32, len(pixels))
+
+
+def decoded_images(
     place: Path,
-    decoders: Sequence[Decoder],
+    decode: Decoder,
+    n_images: int,
     *,
     source: str,
     skip_bad: bool,
     progress: Progress | None = None,
     workers: int | None = None,
-) -> tuple[Pixels, Positions]:
-    """Return the decoded images (k, h, w, c), memory-mapped, and the positions that could be decoded.
+    anew: bool = False,
+) -> DecodedImages:
+    """Return the images that `decode` makes of 0 to n_images - 1, from the cache if `place` holds them already.
 
-    Decodes all of them unless `place` holds the result already. `source` says in messages what they are.
+    Args:
+        place: Where the cache keeps them.
+        decode: Position to pixels.
+        n_images: How many there are.
+        source: What they are, for messages.
+        skip_bad: Whether to leave out images that cannot be decoded, instead of stopping.
+        progress: Told (done, total).
+        workers: Threads; all cores by default.
+        anew: Whether what is stored is known to be damaged.
 
     Raises:
         DataError: An image is bad and `skip_bad` is off, or all are; or the cache cannot be written.
     """
-    found = _read(place)
+    found = None if anew else _read(place, n_images)
     if found is None:
         with new_entry(place) as work:
-            decoded = _decoded(decoders, skip_bad, progress, workers)
-            if not _decode_into(work, len(decoders), decoded):
-                raise DataError(f"{source}: none of the {len(decoders)} images can be read")
-        found = _read(place)
+            if not _decode_into(work, n_images, _decoded(decode, n_images, skip_bad, progress, workers)):
+                raise DataError(f"{source}: none of the {n_images} images can be read")
+        found = _read(place, n_images)
     if found is None:
         raise DataError(f"{place}: was changed by another process while it was written; try again")
     return found
@@ -63,7 +92,8 @@ def decoded_array(
 
 def good_positions(
     place: Path,
-    decoders: Sequence[Decoder],
+    decode: Decoder,
+    n_images: int,
     *,
     source: str,
     progress: Progress | None = None,
@@ -74,80 +104,120 @@ def good_positions(
     Raises:
         DataError: None can; or the cache cannot be written.
     """
-    path = place / "positions.npy"
-    good = read_array(path)
-    if good is None:
-        with closing(_decoded(decoders, True, progress, workers)) as decoded:
-            good = np.asarray([position for position, _ in decoded], dtype=np.int64)
-        if not len(good):
-            raise DataError(f"{source}: none of the {len(decoders)} images can be read")
-        with new_entry(place) as work:
-            np.save(work / path.name, good)
+    stored = _about(place, n_images)
+    if stored is not None:
+        return stored[0]
+    with closing(_decoded(decode, n_images, True, progress, workers)) as decoded:
+        good = np.concatenate([positions for positions, _ in decoded] or [np.zeros(0, dtype=np.int64)])
+    if not len(good):
+        raise DataError(f"{source}: none of the {n_images} images can be read")
+    with new_entry(place) as work:
+        write_arrays(work / ABOUT, {"positions": good})
     return good
 
 
-def read_array(path: Path, *, mapped: bool = False) -> NDArray[Any] | None:
-    """Return a stored array, or None if it is missing or damaged."""
+def _about(place: Path, n_images: int) -> tuple[Positions, dict[str, NDArray[np.generic]]] | None:
+    """Return the stored positions and what else is known, or None if anything is missing or damaged."""
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r" if mapped else None)
-    except (OSError, ValueError, EOFError):
+        arrays = read_arrays(place / ABOUT, remedy="")
+        positions = arrays["positions"]
+    except (DataError, FileNotFoundError, KeyError):
         return None
-    return array
+    sound = positions.dtype == np.int64 and positions.ndim == 1 and 0 < len(positions) <= n_images
+    if not sound or positions[0] < 0 or positions[-1] >= n_images or not (np.diff(positions) > 0).all():
+        return None
+    return positions, arrays
 
 
-def _read(place: Path) -> tuple[Pixels, Positions] | None:
-    array, good = read_array(place / "images.npy", mapped=True), read_array(place / "positions.npy")
-    return None if array is None or good is None else (array[: len(good)], good)
+def _read(place: Path, n_images: int) -> DecodedImages | None:
+    found = _about(place, n_images)
+    if found is None:
+        return None
+    positions, arrays = found
+    try:
+        shape = tuple(int(side) for side in arrays["shape"])
+        checksums = arrays["checksums"]
+        if checksums.dtype != np.uint32 or checksums.shape != positions.shape or len(shape) != 3:
+            return None
+        size = (place / IMAGES).stat().st_size
+        if size != len(positions) * int(np.prod(shape)):
+            return None
+        pixels = np.memmap(place / IMAGES, dtype=np.uint8, mode="r", shape=(len(positions), *shape))
+    except (OSError, KeyError, TypeError, ValueError):
+        return None
+    return DecodedImages(pixels, positions, checksums.astype(np.uint32))
 
 
-def _decode_into(work: Path, n_images: int, decoded: Generator[tuple[int, Pixels], None, None]) -> bool:
+def _decode_into(work: Path, n_images: int, decoded: Generator[tuple[Positions, Pixels], None, None]) -> bool:
     """Write the images, and tell whether there were any."""
-    array, good = None, list[int]()
+    array: Pixels | None = None
+    positions, checksums, n_done = list[Positions](), list[NDArray[np.uint32]](), 0
     with closing(decoded):
-        for position, pixels in decoded:
+        for some, pixels in decoded:
             if array is None:
-                shape = (n_images, *pixels.shape)
-                array = np.lib.format.open_memmap(work / "images.npy", mode="w+", dtype=np.uint8, shape=shape)
-                _reserve(work / "images.npy")
-            array[len(good)] = pixels
-            good.append(position)
+                shape = pixels.shape[1:]
+                array = _reserved(work / IMAGES, (n_images, *shape))
+            array[n_done : n_done + len(some)] = pixels
+            n_done += len(some)
+            positions.append(some)
+            checksums.append(checksums_of(pixels))
     if array is None:
         return False
-    array.flush()
-    np.save(work / "positions.npy", np.asarray(good, dtype=np.int64))
+    array.flush()  # type: ignore[attr-defined]
+    os.truncate(work / IMAGES, n_done * int(np.prod(shape)))  # the room of bad images
+    about: dict[str, NDArray[Any]] = {"positions": np.concatenate(positions), "shape": np.array(shape)}
+    write_arrays(work / ABOUT, {**about, "checksums": np.concatenate(checksums)})
     return True
 
 
-def _reserve(path: Path) -> None:
-    """Take the room of a sparse file now: a full disk under a memory map would kill the process."""
-    n_bytes = path.stat().st_size
-    if hasattr(os, "posix_fallocate"):
-        with path.open("r+b") as file:
+def _reserved(path: Path, shape: tuple[int, ...]) -> Pixels:
+    """Return a new mapped file whose room is taken now: a full disk under a memory map would kill the process."""
+    n_bytes = int(np.prod(shape))
+    with path.open("w+b") as file:
+        if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, n_bytes)
-    elif shutil.disk_usage(path.parent).free < n_bytes:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        elif shutil.disk_usage(path.parent).free < n_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        else:
+            file.truncate(n_bytes)
+    return np.memmap(path, dtype=np.uint8, mode="r+", shape=shape)
 
 
 def _decoded(
-    decoders: Sequence[Decoder], skip_bad: bool, progress: Progress | None, workers: int | None
-) -> Generator[tuple[int, Pixels], None, None]:
-    """Yield position and pixels of each image that can be decoded, in order."""
+    decode: Decoder, n_images: int, skip_bad: bool, progress: Progress | None, workers: int | None
+) -> Generator[tuple[Positions, Pixels], None, None]:
+    """Yield positions and pixels of the images that can be decoded, some at a time, in order."""
 
-    def attempt(decoder: Decoder) -> Pixels | None:
-        try:
-            return decoder()
-        except DataError:
-            if skip_bad:
-                return None
-            raise
+    def some_from(start: int) -> tuple[Positions, Pixels]:
+        good, pixels = list[int](), list[Pixels]()
+        for position in range(start, min(start + AT_ONCE, n_images)):
+            try:
+                pixels.append(decode(position))
+                good.append(position)
+            except DataError:
+                if not skip_bad:
+                    raise
+        return np.asarray(good, dtype=np.int64), np.stack(pixels) if pixels else np.zeros(0, dtype=np.uint8)
 
-    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+    n_workers = workers or os.cpu_count() or 1
+    with ThreadPoolExecutor(n_workers) as pool:
         try:
-            for position, pixels in enumerate(pool.map(attempt, decoders)):
+            starts = iter(range(0, n_images, AT_ONCE))
+            upcoming: deque[Future[tuple[Positions, Pixels]]] = deque()
+            for start in starts:
+                upcoming.append(pool.submit(some_from, start))
+                if len(upcoming) > 2 * n_workers:
+                    break
+            done = 0
+            while upcoming:
+                good, pixels = upcoming.popleft().result()
+                if (start := next(starts, -1)) >= 0:
+                    upcoming.append(pool.submit(some_from, start))
+                done = min(done + AT_ONCE, n_images)
                 if progress is not None:
-                    progress(position + 1, len(decoders))
-                if pixels is not None:
-                    yield position, pixels
+                    progress(done, n_images)
+                if len(good):
+                    yield good, pixels
         except BaseException:  # Ctrl-C too, and the reader's end: do not wait for all the others
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import sqrt
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sincere import checks
 from sincere.data.images import Images
 from sincere.data.splits import stratified_split
 from sincere.errors import DataError
 
-DIGEST_IMAGES = 256  # of each part, evenly spaced
 PART_BYTES = 64 * 10**6  # of pixels read at once for statistics
 
 
@@ -30,19 +31,28 @@ class ImageSet:
         ids: Which image of the source each is, counted before anything was split off or left out; they pair results of
             different runs. Where train and test came apart they are counted in each.
         positions: Where each image stands in `images`.
+        digests: What tells the name and content of each image from others (n, 16); None where the pixels do.
     """
 
     images: Images
     labels: NDArray[np.int64]
     ids: NDArray[np.int64]
     positions: NDArray[np.int64]
+    digests: NDArray[np.uint8] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def subset(self, chosen: NDArray[np.int64]) -> ImageSet:
         """Return some of the images; they keep their ids."""
-        return replace(self, labels=self.labels[chosen], ids=self.ids[chosen], positions=self.positions[chosen])
+        digests = None if self.digests is None else self.digests[chosen]
+        return ImageSet(self.images, self.labels[chosen], self.ids[chosen], self.positions[chosen], digests)
+
+    def batches(self, n_bytes: int) -> Iterator[Tensor]:
+        """Yield the pixels in order, about `n_bytes` of them at once."""
+        at_once = max(1, n_bytes // int(np.prod(self.images.shape[1:])))
+        for start in range(0, len(self), at_once):
+            yield self.images.gather(self.positions[start : start + at_once])
 
 
 def image_set(
@@ -60,7 +70,7 @@ class Dataset:
 
     Attributes:
         name: As on the command line.
-        train: Images to learn from; stored larger than `size` where crops gain from it.
+        train: Images to learn from; stored larger than `size` where crops gain from it, and those of test as well.
         test: Images to test on, never augmented, shuffled or resampled.
         class_names: In label order.
         size: Side of the network's input, in pixels.
@@ -103,16 +113,20 @@ class Dataset:
             parts[part] = replace(kept, labels=new[kept.labels])
         return check_dataset(replace(self, train=parts["train"], test=parts["test"], class_names=tuple(names)))
 
+    @cached_property
     def digest(self) -> str:
-        """Return what tells these images and labels from others: the same wherever and whenever they are loaded.
+        """What tells these images and labels from others: the same wherever and whenever they are loaded.
 
-        Of the pixels it takes the mean and deviation of all training images and those of some images of both parts.
+        It covers labels, ids and all content: names and bytes of image files, else every pixel.
         """
         found = hashlib.sha256(repr((self.class_names, self.mean, self.std)).encode())
         for part in (self.train, self.test):
             found.update(part.labels.tobytes() + part.ids.tobytes())
-            some = np.unique(np.linspace(0, len(part) - 1, DIGEST_IMAGES).astype(np.int64))
-            found.update(part.images.gather(part.positions[some]).cpu().contiguous().numpy().tobytes())
+            if part.digests is not None:
+                found.update(part.digests.tobytes())
+                continue
+            for pixels in part.batches(PART_BYTES):
+                found.update(pixels.cpu().contiguous().numpy().data)
         return found.hexdigest()[:16]
 
     def validation_split(self, fraction: float = 0.1, *, seed: int = 0) -> tuple[ImageSet, ImageSet]:
@@ -132,11 +146,9 @@ def channel_statistics(
     Values are counted, so sums are exact and the memory is that of a part: about twice `part_bytes`. A channel that
     never changes has a standard deviation of 1: dividing by it must not blow up what differs later.
     """
-    n_channels, height, width = images.images.shape[1:]
-    at_once = max(1, part_bytes // (n_channels * height * width))
+    n_channels = images.images.shape[1]
     counts = np.zeros((n_channels, 256), dtype=np.int64)
-    for start in range(0, len(images), at_once):
-        pixels = images.images.gather(images.positions[start : start + at_once])
+    for pixels in images.batches(part_bytes):
         for channel in range(n_channels):
             counts[channel] += torch.bincount(pixels[:, channel].flatten(), minlength=256).cpu().numpy()
     means, stds = [], []

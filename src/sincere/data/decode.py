@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,21 +13,38 @@ from PIL import Image, ImageOps
 from sincere.data.reasons import reason
 from sincere.errors import DataError
 
+# Pillow's readers of these formats decode pixels themselves; others start programs (PostScript) or are no pictures.
+FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA", "TIFF", "WEBP")
+SUFFIXES = {
+    *(".apng", ".avif", ".bmp", ".dib", ".gif", ".j2k", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpf", ".jpg", ".jpx"),
+    *(".mpo", ".pbm", ".pfm", ".pgm", ".png", ".pnm", ".ppm", ".tga", ".tif", ".tiff", ".webp"),
+}
 _WIDE_MODES = {"I", "I;16", "I;16B", "I;16L", "I;16N"}
-_GREY_MODES = {"1", "L", "LA", "La", "F", *_WIDE_MODES}
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    """Return the formats that this Pillow can read."""
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
+
+
+def open_image(source: Path | IO[bytes]) -> Image.Image:
+    """Open an image of one of the formats, whatever its name says; no other program is started for it."""
+    return Image.open(source, formats=_formats())
 
 
 def decode(path: Path, size: int | None, *, grey: bool) -> NDArray[np.uint8]:
     """Return the image as (h, w, c) uint8, c = 1 for grey else 3, cropped to the middle square and resized.
 
-    The camera's rotation (EXIF) is applied and transparent parts become white. Whole numbers wider than 8 bits count as
-    16 bits, 0 to 65535; floating-point ones as shares, 0 to 1.
+    The camera's rotation (EXIF) is applied and transparent parts become white. Integers wider than 8 bits count as
+    16 bits, 0 to 65535; floating-point values as fractions, 0 to 1.
 
     Raises:
         DataError: The file is missing, empty, damaged, too large, out of range or no image; the message names it.
     """
     try:
-        with Image.open(path) as file:
+        with open_image(path) as file:
             image = ImageOps.exif_transpose(file)
             image.load()
         return convert(image, size, grey=grey)
@@ -54,15 +73,6 @@ def convert(image: Image.Image, size: int | None, *, grey: bool) -> NDArray[np.u
         image = ImageOps.fit(image, (size, size), method=Image.Resampling.BILINEAR)
     pixels = np.asarray(image, dtype=np.uint8)
     return pixels[:, :, None] if grey else pixels
-
-
-def is_grey(path: Path) -> bool:
-    """Tell from the header whether an image has no colours."""
-    try:
-        with Image.open(path) as image:
-            return image.mode in _GREY_MODES
-    except Exception:
-        return True  # damaged: it has no say; decode() will name it
 
 
 def _eight_bits(image: Image.Image, largest: int) -> Image.Image:

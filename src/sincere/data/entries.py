@@ -1,4 +1,4 @@
-"""Entries of the cache: folders that appear whole or not at all, and go when newer ones replace them."""
+"""Entries of the cache: folders that appear atomically, and go when newer ones replace them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from uuid import uuid4
 
 from sincere.data.reasons import reason
 from sincere.errors import DataError
+from sincere.records.files import LOCK, locked
 
 _UNFINISHED = ".unfinished-"
-_STALE_SECONDS = 24 * 3600.0  # without any change: whoever wrote it is gone
+_STALE_SECONDS = 24 * 3600.0  # without any change, where no lock tells whether its writer is alive
 
 
 def cache_key(*parts: object) -> str:
@@ -43,11 +44,12 @@ def new_entry(place: Path) -> Iterator[Path]:
         place.parent.mkdir(parents=True, exist_ok=True)
         _remove_stale(place.parent)
         shutil.rmtree(place, ignore_errors=True)
-        work.mkdir()
-        yield work
-        _publish(work, place)
+        with locked(work):
+            yield work
+            (work / LOCK).unlink()
+            _publish(work, place)
     except OSError as error:
-        remedy = "make room or choose another folder"
+        remedy = "make room or choose another folder with $SINCERE_HOME"
         raise DataError(f"{place.parent}: cached images cannot be written ({reason(error)}); {remedy}") from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -66,11 +68,13 @@ def _publish(work: Path, place: Path) -> None:
 
 
 def _remove_stale(folder: Path) -> None:
-    """Remove what processes that were killed have left, but nothing that one may still be writing."""
+    """Remove what processes that were killed have left, but nothing that one is still writing."""
     for left in folder.glob(f"{_UNFINISHED}*"):
         try:
-            changed = max(path.stat().st_mtime for path in (left, *left.iterdir()))
-        except OSError:  # its process has just finished
+            if (left / LOCK).exists():
+                with locked(left):  # its writer is gone, and the lock with it
+                    shutil.rmtree(left, ignore_errors=True)
+            elif time.time() - max(path.stat().st_mtime for path in (left, *left.iterdir())) > _STALE_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
+        except (OSError, DataError):  # its process has just finished, or is at work
             continue
-        if time.time() - changed > _STALE_SECONDS:
-            shutil.rmtree(left, ignore_errors=True)

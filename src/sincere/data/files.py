@@ -1,52 +1,66 @@
-"""Data sets that are image files: decoded once into the cache, or streamed when that would be too large."""
+"""Data sets that are image files: decoded once into the cache, or streamed when that would be too large.
+
+Images of both parts are prepared in one way, so equal files give equal pixels.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sincere.data.cache import decoded_array, file_state, good_positions, read_array
+from sincere.checks import printable
+from sincere.data.cache import DecodedImages, Decoder, checksums_of, decoded_images, good_positions
+from sincere.data.class_folders import LabelledFiles
 from sincere.data.dataset import Dataset, ImageSet, channel_statistics, check_dataset, image_set
-from sincere.data.decode import decode, is_grey
+from sincere.data.decode import decode
 from sincere.data.entries import entry, new_entry
-from sincere.data.images import Images, StreamedImages, place_images
+from sincere.data.images import Images, MappedImages, StreamedImages, fits_in_memory, place_images
+from sincere.data.listing import COLOUR, FileFacts, FileList, file_facts, join_lists
 from sincere.data.settings import LoadSettings
+from sincere.errors import DataError
+from sincere.records.npz import read_arrays, write_arrays
 
 DEFAULT_SIZE = 32  # the paper's
+STATISTICS = "statistics.npz"
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledFiles:
-    """Image files in a fixed order.
+class _Source:
+    """A part, what was found in its files, and how each is decoded."""
 
-    Attributes:
-        part: Which part of the data set they are.
-        paths: The files.
-        labels: Class of each.
-        ids: Which image of the source each is.
-        split: Seed of the split they come from; None if they came apart.
-    """
+    labelled: LabelledFiles
+    facts: FileFacts
+    side: int
+    grey: bool
 
-    part: str
-    paths: Sequence[Path]
-    labels: NDArray[np.int64]
-    ids: NDArray[np.int64]
-    split: int | None = None
+    @property
+    def decode(self) -> Decoder:
+        return partial(_decode, self.labelled.files, side=self.side, grey=self.grey)
+
+    @property
+    def name(self) -> str:
+        return f"{self.labelled.files.root}: {self.labelled.part}"
+
+    def place(self, kind: str, settings: LoadSettings) -> Path:
+        """Return where the cache keeps what depends on these files."""
+        files = self.labelled.files
+        root = printable(str(files.root.resolve()))
+        subject = (kind, root, self.labelled.part, self.labelled.split, self.side, settings.skip_bad_images)
+        content = hashlib.sha256(self.facts.digests.tobytes() + b"\n".join(files.names.tolist())).hexdigest()
+        return entry(settings.cache, subject, (self.grey, content))
 
 
-def labelled_files(part: str, paths: Sequence[Path], labels: Sequence[int] | NDArray[np.int64]) -> LabelledFiles:
-    """Return a part that has all images of its source, so that ids count them."""
-    return LabelledFiles(part, paths, np.asarray(labels, dtype=np.int64), np.arange(len(paths), dtype=np.int64))
+def _decode(files: FileList, position: int, *, side: int, grey: bool) -> NDArray[np.uint8]:
+    return decode(files.path(position), side, grey=grey)
 
 
 def files_dataset(
     name: str,
-    root: Path,
     train: LabelledFiles,
     test: LabelledFiles,
     class_names: tuple[str, ...],
@@ -54,55 +68,90 @@ def files_dataset(
     *,
     notes: tuple[str, ...] = (),
 ) -> Dataset:
-    """Return files below `root` as a data set: train at twice the input's size, for crops, test at the input's size."""
+    """Return files below one root as a data set."""
     size = settings.size or DEFAULT_SIZE
-    grey = all(map(is_grey, [*train.paths, *test.paths]))
+    facts = file_facts(join_lists([train.files, test.files]), settings.cache)
+    side = stored_side(facts, size)
+    grey = not bool((facts.kinds == COLOUR).any())
+    parts = (slice(len(train)), slice(len(train), None))
+    sources = [_Source(part, facts.subset(rows), side, grey) for part, rows in zip((train, test), parts, strict=True)]
     sets = []
-    for files, side in ((train, 2 * size), (test, size)):
-        images, good = _images(root, files, side, grey, settings)
-        if len(good) < len(files.paths):
-            left_out = len(files.paths) - len(good)
-            text = f"{left_out} of {len(files.paths)} {files.part} images could not be read and were left out"
-            notes = (*notes, text)
-        sets.append(image_set(images, files.labels[good], ids=files.ids[good]))
-    mean, std = _statistics(sets[0], _place("statistics", root, train, 2 * size, grey, settings))
+    for source in sources:
+        images, good, said = _images(source, settings)
+        n_files = len(source.labelled)
+        if len(good) < n_files:
+            part = source.labelled.part
+            said = (*said, f"{n_files - len(good)} of {n_files} {part} images could not be read and were left out")
+        notes = (*notes, *said)
+        found = image_set(images, source.labelled.labels[good], ids=source.labelled.ids[good])
+        sets.append(replace(found, digests=_named_digests(source)[good]))
+    mean, std = _statistics(sets[0], sources[0].place("statistics", settings))
     augmentation = "light" if grey else "paper"
     return check_dataset(Dataset(name, sets[0], sets[1], class_names, size, mean, std, augmentation, notes=notes))
 
 
-def _images(
-    root: Path, files: LabelledFiles, side: int, grey: bool, settings: LoadSettings
-) -> tuple[Images, NDArray[np.int64]]:
-    """Return the pixels, and which of the files they are of."""
-    decoders = [partial(decode, path, side, grey=grey) for path in files.paths]
-    channels = 1 if grey else 3
-    source = f"{root}: {files.part}"
-    if len(decoders) * side * side * channels <= settings.cache_limit_bytes:
-        place = _place("images", root, files, side, grey, settings)
-        array, good = decoded_array(
-            place, decoders, source=source, skip_bad=settings.skip_bad_images, progress=settings.progress
+def stored_side(facts: FileFacts, size: int) -> int:
+    """Return the side at which images are stored: up to twice the input's, so that crops have pixels to show.
+
+    No larger than the images are: enlarging them and shrinking them again would change them.
+    """
+    known = facts.sides[facts.sides > 0]
+    typical = int(np.median(known)) if len(known) else size
+    return min(max(typical, size), 2 * size)
+
+
+def _named_digests(source: _Source) -> NDArray[np.uint8]:
+    """Return what tells name and content of each file from others (n, 16)."""
+    names, digests = source.labelled.files.names.tolist(), source.facts.digests
+    rows = [
+        hashlib.blake2b(name + digest.tobytes(), digest_size=16).digest()
+        for name, digest in zip(names, digests, strict=True)
+    ]
+    return np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, 16)
+
+
+def _images(source: _Source, settings: LoadSettings) -> tuple[Images, NDArray[np.int64], tuple[str, ...]]:
+    """Return the pixels, which of the files they are of, and notes."""
+    n_images, side, channels = len(source.labelled), source.side, 1 if source.grey else 3
+    if n_images * side * side * channels <= settings.cache_limit_bytes:
+        place = source.place("images", settings)
+        read = partial(
+            decoded_images,
+            place,
+            source.decode,
+            n_images,
+            source=source.name,
+            skip_bad=settings.skip_bad_images,
+            progress=settings.progress,
         )
-        return place_images(array, settings.device), good
-    good = np.arange(len(decoders), dtype=np.int64)
+        found: DecodedImages = read()
+        if not fits_in_memory(found.pixels.nbytes, settings.device):
+            return MappedImages(found.pixels, found.checksums, str(place)), found.positions, ()
+        notes: tuple[str, ...] = ()
+        if not np.array_equal(checksums_of(found.pixels), found.checksums):
+            notes = (f"{place}: was damaged; its images were decoded again",)
+            found = read(anew=True)
+        return place_images(found.pixels, settings.device), found.positions, notes
+    good = np.arange(n_images, dtype=np.int64)
     if settings.skip_bad_images:  # found out now: in the middle of a run nothing can be left out any more
-        place = _place("good", root, files, side, grey, settings)
-        good = good_positions(place, decoders, source=source, progress=settings.progress)
-    return StreamedImages([decoders[i] for i in good], (len(good), channels, side, side)), good
-
-
-def _place(kind: str, root: Path, files: LabelledFiles, side: int, grey: bool, settings: LoadSettings) -> Path:
-    """Return where the cache keeps what depends on these files."""
-    subject = (kind, str(root.resolve()), files.part, files.split, side, settings.skip_bad_images)
-    state = (grey, *(file_state(path, root) for path in files.paths))
-    return entry(settings.cache, subject, state)
+        place = source.place("good", settings)
+        good = good_positions(place, source.decode, n_images, source=source.name, progress=settings.progress)
+    files = source.labelled.files.subset(good)
+    streamed = StreamedImages(partial(_decode, files, side=side, grey=source.grey), (len(good), channels, side, side))
+    return streamed, good, ()
 
 
 def _statistics(train: ImageSet, place: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    path = place / "statistics.npy"
-    values = read_array(path)
-    if values is None:
+    """Return mean and standard deviation of each channel, computed once."""
+    n_channels = train.images.shape[1]
+    try:
+        values = read_arrays(place / STATISTICS, remedy="")["values"]
+        sound = values.shape == (2, n_channels) and bool(np.isfinite(values).all()) and bool((values[1] > 0).all())
+    except (DataError, FileNotFoundError, KeyError, TypeError):
+        sound = False
+    if not sound:
         values = np.asarray(channel_statistics(train))
         with new_entry(place) as work:
-            np.save(work / path.name, values)
+            write_arrays(work / STATISTICS, {"values": values})
     mean, std = values.tolist()
     return tuple(mean), tuple(std)

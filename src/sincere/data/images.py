@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,6 +12,9 @@ import psutil
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from sincere.data.cache import checksums_of
+from sincere.errors import DataError
 
 Pixels = NDArray[np.uint8]
 
@@ -48,9 +51,17 @@ class TensorImages:
 
 @dataclass(frozen=True, eq=False)
 class MappedImages:
-    """A memory-mapped array (n, h, w, c) on disk: read as needed, kept by the system while memory lasts."""
+    """A memory-mapped array (n, h, w, c) on disk: read as needed, kept by the system while memory lasts.
+
+    Attributes:
+        array: The pixels.
+        checksums: CRC-32 of each image (n,), verified when it is read; None where there are none.
+        source: What the array is, for messages.
+    """
 
     array: Pixels
+    checksums: NDArray[np.uint32] | None = None
+    source: str = ""
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -59,31 +70,49 @@ class MappedImages:
         return n, c, h, w
 
     def gather(self, positions: NDArray[np.int64]) -> Tensor:
-        """Return uint8 images (k, c, h, w)."""
-        return torch.from_numpy(np.ascontiguousarray(self.array[positions].transpose(0, 3, 1, 2)))
+        """Return uint8 images (k, c, h, w).
+
+        Raises:
+            DataError: An image does not match its checksum.
+        """
+        pixels = self.array[positions]
+        if self.checksums is not None and not np.array_equal(checksums_of(pixels), self.checksums[positions]):
+            raise DataError(f"{self.source}: is damaged: pixels do not match their checksum; remove it")
+        return torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
 
 
 @dataclass(frozen=True, eq=False)
 class StreamedImages:
-    """Images decoded by worker threads each time they are asked for: for sets that fit neither memory nor disk."""
+    """Images decoded by worker threads each time they are asked for: for sets that fit neither memory nor disk.
 
-    decoders: Sequence[Callable[[], Pixels]]
+    Attributes:
+        decode: Position to pixels (h, w, c).
+        shape: Number, channels, height, width.
+        workers: Threads.
+    """
+
+    decode: Callable[[int], Pixels]
     shape: tuple[int, int, int, int]
     workers: int = 4
 
     def gather(self, positions: NDArray[np.int64]) -> Tensor:
         """Return uint8 images (k, c, h, w)."""
         with ThreadPoolExecutor(self.workers) as pool:
-            decoded = list(pool.map(lambda i: self.decoders[i](), positions.tolist()))
+            decoded = list(pool.map(self.decode, positions.tolist()))
         return torch.from_numpy(np.ascontiguousarray(np.stack(decoded).transpose(0, 3, 1, 2)))
 
 
 MEMORY_SHARE = 0.25  # of what is free: training needs the rest
 
 
+def fits_in_memory(n_bytes: int, device: torch.device | str) -> bool:
+    """Tell whether images of so many bytes leave enough memory for training."""
+    return n_bytes <= MEMORY_SHARE * _free_bytes(torch.device(device))
+
+
 def place_images(array: Pixels, device: torch.device | str = "cpu") -> Images:
-    """Return images (n, h, w, c) as one tensor on the device if they fit there, else mapped as they are."""
-    if array.nbytes > MEMORY_SHARE * _free_bytes(torch.device(device)):
+    """Return images (n, h, w, c) as one tensor on the device if they fit there, else as they are."""
+    if not fits_in_memory(array.nbytes, device):
         return MappedImages(array)
     return TensorImages(torch.from_numpy(np.array(array.transpose(0, 3, 1, 2), order="C")).to(device))
 

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from sincere.data.catalog import DATASETS
+from sincere.data.class_folders import LabelledFiles, labelled_files
 from sincere.data.dataset import Dataset, channel_statistics, check_dataset, image_set
-from sincere.data.files import LabelledFiles, files_dataset, labelled_files
+from sincere.data.files import files_dataset
 from sincere.data.folder import load_folder
 from sincere.data.images import place_images
+from sincere.data.listing import file_list
 from sincere.data.reasons import reason
 from sincere.data.settings import LoadSettings
 from sincere.data.splits import stratified_split
@@ -131,14 +133,15 @@ def _files(name: str, kind: str, settings: LoadSettings, train: dict[str, Any]) 
     _download(name, kind, settings)
     with _reading(name, settings.root):
         sources = [_open(kind, settings.root, options) for options in (train, {"split": "test"})]
-        files = [_labelled_files(part, source) for part, source in zip(("train", "test"), sources, strict=True)]
+        folder = _folder(name, settings.root)
+        files = [_labelled_files(part, source, folder) for part, source in zip(("train", "test"), sources, strict=True)]
         n_classes = 1 + int(max(part.labels.max() for part in files))
         # Flowers102 has no names in older versions.
         names = tuple(map(str, getattr(sources[0], "classes", range(n_classes))))
-    return files_dataset(name, _folder(name, settings.root), files[0], files[1], names, settings)
+    return files_dataset(name, files[0], files[1], names, settings)
 
 
-def _labelled_files(part: str, source: Any) -> LabelledFiles:
+def _labelled_files(part: str, source: Any, folder: Path) -> LabelledFiles:
     """Return paths and labels of a torchvision data set without reading its images.
 
     Through its private lists: the public way, `loader=`, is missing in some of the classes and older versions.
@@ -148,7 +151,8 @@ def _labelled_files(part: str, source: Any) -> LabelledFiles:
     else:
         paths = source._images if hasattr(source, "_images") else source._image_files  # OxfordIIITPet, the others
         labels = source._labels
-    return labelled_files(part, [Path(path) for path in paths], labels)
+    below = [os.fsencode(os.path.relpath(path, folder)) for path in paths]
+    return labelled_files(part, file_list(folder, below), labels)
 
 
 def _open(kind: str, root: Path, options: Mapping[str, Any]) -> Any:

@@ -115,7 +115,7 @@ def _runs(
         if (folder.path / CONFIG).exists():
             wanted = resolve(request.run(loss, seed, resume=True).settings(), data, device)
             folder.check_same(wanted, REMEDY)
-        if (summary := folder.summary()) is not None and summary["data"] != data.digest():
+        if (summary := folder.summary()) is not None and summary["data"] != data.digest:
             raise DataError(f"{folder.path}: was trained on other data than {request.data} holds now; {REMEDY}")
     write_request(request, done=False)
     found = []
@@ -140,7 +140,7 @@ def _evaluated(
     measuring = request.measuring()
     try:
         stored, images = Results.read(folder.path), PerImage.read(folder.path)
-        same = stored.measuring == measuring.choices() and stored.data.digest == data.digest()
+        same = stored.measuring == measuring.choices() and stored.data.digest == data.digest
         whole = stored.rows[0].finished and images.values.keys() == stored.metrics.keys()
         if same and whole and stored.kind == "evaluation":
             return stored

@@ -108,7 +108,7 @@ def store(
         class_names=data.class_names,
         n_train=len(data.train),
         n_test=len(data.test),
-        digest=data.digest(),
+        digest=data.digest,
     )
     notes = [*trained.notes, *measured.notes]
     if kind == "evaluation" and about.digest != trained.data:

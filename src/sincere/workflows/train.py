@@ -181,7 +181,7 @@ def _finish(
     figures = {"epochs": len(rows), "seconds": done.seconds, "train_loss": losses, "knn1_test": knn1}
     if fit.fabric.is_global_zero:
         save_model(model, folder.path)
-        folder.write_summary({**figures, "data": data.digest()})
+        folder.write_summary({**figures, "data": data.digest})
     fit.fabric.barrier()
     say(f"loss {losses['first']:.3f} -> {losses['last']:.3f} in {done.seconds:.0f} s of training")
     say(f"1-NN on the test part: {knn1:.4f}. The model is in {folder.path}")

@@ -165,7 +165,7 @@ def prepare(
 
 def _identity(settings: TrainSettings, data: Dataset) -> dict[str, Any]:
     """Return what a checkpoint must have been made with to be gone on from: settings and data, not where things are."""
-    return {**settings.model_dump(mode="json", exclude=WHERE), "data (contents)": data.digest()}
+    return {**settings.model_dump(mode="json", exclude=WHERE), "data (contents)": data.digest}
 
 
 def _loader(settings: TrainSettings, data: Dataset, learn: ImageSet, fabric: Fabric) -> ViewLoader:

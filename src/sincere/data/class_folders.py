@@ -1,0 +1,98 @@
+"""Class folders of images: which files they hold, and which class each file is of. Starts no torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sincere.checks import printable
+from sincere.data.listing import FileList, file_list, files_below, join_lists
+from sincere.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledFiles:
+    """Image files in a fixed order.
+
+    Attributes:
+        part: Which part of the data set they are.
+        files: The files.
+        labels: Class of each.
+        ids: Which image of the source each is.
+        split: Seed of the split they come from; None if they came apart.
+    """
+
+    part: str
+    files: FileList
+    labels: NDArray[np.int64]
+    ids: NDArray[np.int64]
+    split: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def subset(self, part: str, chosen: NDArray[np.int64], *, split: int) -> LabelledFiles:
+        """Return some of the files as a part of their own."""
+        return LabelledFiles(part, self.files.subset(chosen), self.labels[chosen], self.ids[chosen], split)
+
+
+def labelled_files(part: str, files: FileList, labels: Sequence[int] | NDArray[np.int64]) -> LabelledFiles:
+    """Return a part that has all images of its source, so that ids count them."""
+    return LabelledFiles(part, files, np.asarray(labels, dtype=np.int64), np.arange(len(files), dtype=np.int64))
+
+
+def folder_files(root: Path) -> FileList:
+    """Return all files that `load_folder` would load.
+
+    Raises:
+        DataError: As `load_folder`.
+    """
+    return join_lists([class_files(root, part)[1].files for part in folder_parts(root)])
+
+
+def folder_parts(root: Path) -> tuple[str, ...]:
+    """Return the names of the parts, or one empty name where the class folders stand at the top."""
+    if not (root / "train").is_dir():
+        return ("",)
+    held_out = next((part for part in ("test", "val") if (root / part).is_dir()), None)
+    if held_out is None:
+        raise DataError(f"{root}: has train/ but neither test/ nor val/; add one, or put the class folders at the top")
+    return ("train", held_out)
+
+
+def class_files(root: Path, part: str, names: tuple[str, ...] | None = None) -> tuple[tuple[str, ...], LabelledFiles]:
+    """Return class names and image files of a part, in a fixed order."""
+    top = root / part
+    try:
+        folders = sorted(path for path in top.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except OSError as error:
+        raise DataError(f"{top}: cannot be read ({error.strerror})") from error
+    found = [printable(folder.name) for folder in folders]
+    if names is None:
+        names = tuple(found)
+        if len(set(names)) < len(names):
+            raise DataError(f"{top}: two class folders have the same name: {_twice(found)}")
+    if len(names) < 2:
+        raise DataError(f"{top}: at least two class folders are needed; got {len(names)}")
+    numbers = {name: label for label, name in enumerate(names)}
+    paths, labels = list[bytes](), list[int]()
+    for folder, name in zip(folders, found, strict=True):
+        if name not in numbers:
+            raise DataError(f"{folder}: is a class that train/ does not have")
+        images = files_below(root, os.path.join(part, folder.name))
+        if not images:
+            raise DataError(f"{folder}: class folder without any image")
+        paths += images
+        labels += [numbers[name]] * len(images)
+    if not paths:
+        raise DataError(f"{top}: has no class folders; it needs those of train/")
+    return names, labelled_files(top.name, file_list(root, paths), labels)
+
+
+def _twice(names: list[str]) -> str:
+    return next(name for name in names if names.count(name) > 1)

@@ -1,0 +1,36 @@
+"""What tells the data behind a name or a path from other data, from their files alone. Starts no torch."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from sincere.data.catalog import DATASETS
+from sincere.data.class_folders import folder_files
+from sincere.data.listing import file_facts, file_list, files_below, listing_digest
+from sincere.data.settings import LoadSettings
+
+
+def source_digest(data: str, data_dir: str | None = None) -> str | None:
+    """Return a digest of the names and the content of all files that would be loaded; None where there are none.
+
+    Files are read once: while a file's status is unchanged, so is its content.
+
+    Raises:
+        DataError: A folder cannot be read or is not a data set.
+    """
+    settings = LoadSettings()
+    path = Path(data)
+    if data in DATASETS:
+        below = DATASETS[data].folder
+        root = (Path(data_dir) if data_dir is not None else settings.root) / (below or "")
+        if below is None or not root.is_dir():
+            return None
+        files, subject = file_list(root, files_below(root, images_only=False)), root
+    elif path.is_dir():
+        files, subject = folder_files(path), path
+    elif path.is_file():
+        files, subject = file_list(path.parent, [os.fsencode(path.name)]), path
+    else:
+        return None
+    return listing_digest(files, file_facts(files, settings.cache, subject=subject))

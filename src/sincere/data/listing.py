@@ -1,0 +1,240 @@
+"""Image files below a folder, in a fixed order, and what tells their content: hashed once, then known by their status.
+
+Everything is held in arrays, so that a million files need no million objects. Starts no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sincere.data.decode import SUFFIXES, open_image
+from sincere.errors import DataError
+from sincere.records.files import locked
+from sincere.records.npz import read_arrays, write_arrays
+
+UNREADABLE, GREY, COLOUR = 0, 1, 2  # what an image's header says
+AT_ONCE = 64  # files that one task of a thread looks at
+RACY_NS = 10**9  # a file that changed within this time of being hashed may change again under the same status
+_DIGEST_BYTES = 16
+_STATUS = ("size", "mtime_ns", "ctime_ns", "inode", "device")
+
+
+@dataclass(frozen=True, eq=False)
+class FileList:
+    """Files below a root.
+
+    Attributes:
+        root: The folder.
+        names: Their paths relative to it, as bytes (n,).
+    """
+
+    root: Path
+    names: NDArray[np.bytes_]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def path(self, i: int) -> Path:
+        """Return the path of one file."""
+        return self.root / os.fsdecode(bytes(self.names[i]))
+
+    def subset(self, chosen: NDArray[np.int64]) -> FileList:
+        """Return some of the files, in this order."""
+        return FileList(self.root, self.names[chosen])
+
+    def status(self) -> NDArray[np.int64]:
+        """Return what changes when a file does, a row each: size, times, inode and device; -1 for a missing file."""
+        rows = np.full((len(self), len(_STATUS)), -1, dtype=np.int64)
+        root = os.fsencode(self.root)
+        for i, name in enumerate(self.names.tolist()):
+            try:
+                found = os.stat(os.path.join(root, name))
+            except OSError:
+                continue
+            # Numbers of inodes and devices may use all 64 bits.
+            numbers = (found.st_ino, found.st_dev)
+            rows[i] = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, *(_signed(number) for number in numbers))
+        return rows
+
+
+def _signed(number: int) -> int:
+    return number - 2**64 if number >= 2**63 else number
+
+
+def file_list(root: Path, names: Sequence[bytes]) -> FileList:
+    """Return files of these relative names."""
+    return FileList(root, np.asarray(names, dtype=np.bytes_) if names else np.zeros(0, dtype="S1"))
+
+
+def join_lists(lists: Sequence[FileList]) -> FileList:
+    """Return the files of several lists below one root, one after the other."""
+    return FileList(lists[0].root, np.concatenate([files.names for files in lists]))
+
+
+def files_below(folder: Path, prefix: str = "", *, images_only: bool = True) -> list[bytes]:
+    """Return the names of the files below `folder`/`prefix`, sorted by their parts, relative to `folder`.
+
+    Hidden files and folders do not count, nor do links to folders. Links that lead nowhere do: reading them says so.
+
+    Raises:
+        DataError: A folder cannot be read.
+    """
+    try:
+        return list(_walk(os.fsencode(folder), os.fsencode(prefix), images_only))
+    except OSError as error:
+        raise DataError(
+            f"{error.filename and os.fsdecode(error.filename)}: cannot be read ({error.strerror})"
+        ) from error
+
+
+def _walk(root: bytes, prefix: bytes, images_only: bool) -> Iterator[bytes]:
+    with os.scandir(os.path.join(root, prefix)) as entries:
+        found = sorted((entry.name, entry.is_dir(follow_symlinks=False), entry) for entry in entries)
+    for name, is_folder, entry in found:
+        if name.startswith(b"."):
+            continue
+        path = os.path.join(prefix, name)
+        if is_folder:
+            yield from _walk(root, path, images_only)
+        elif not images_only or (os.path.splitext(name)[1].lower() in _SUFFIXES and _is_file_or_lost(entry)):
+            yield path
+
+
+_SUFFIXES = {suffix.encode() for suffix in SUFFIXES}
+
+
+def _is_file_or_lost(entry: os.DirEntry[bytes]) -> bool:
+    try:
+        return stat.S_ISREG(entry.stat().st_mode)
+    except OSError:
+        return True
+
+
+@dataclass(frozen=True, eq=False)
+class FileFacts:
+    """What was found in files.
+
+    Attributes:
+        digests: Hash of the content of each (n, 16), uint8; zeros where it could not be read.
+        kinds: What its header says (n,): UNREADABLE, GREY or COLOUR.
+        sides: Side of the largest square in it, in pixels (n,); 0 where it is unreadable.
+    """
+
+    digests: NDArray[np.uint8]
+    kinds: NDArray[np.uint8]
+    sides: NDArray[np.int32]
+
+    def subset(self, chosen: NDArray[np.int64] | slice) -> FileFacts:
+        """Return what was found in some of the files."""
+        return FileFacts(self.digests[chosen], self.kinds[chosen], self.sides[chosen])
+
+
+def file_facts(files: FileList, cache: Path, *, subject: Path | None = None) -> FileFacts:
+    """Return the content hashes and headers of files; those whose status is unchanged are not read again.
+
+    `subject` is what the cache remembers them under; their root by default.
+    """
+    place = cache / f"files-{hashlib.sha256(os.fsencode((subject or files.root).resolve())).hexdigest()[:24]}.npz"
+    status = files.status()
+    n = len(files)
+    facts = FileFacts(
+        np.zeros((n, _DIGEST_BYTES), dtype=np.uint8), np.zeros(n, dtype=np.uint8), np.zeros(n, dtype=np.int32)
+    )
+    known = _recall(place, files.names, status, facts)
+    unknown = np.flatnonzero(~known & (status[:, 0] >= 0))
+    if len(unknown):
+        started = time.time_ns()
+        _inspect(files, unknown, facts)
+        settled = status.copy()
+        settled[status[:, 2] > started - RACY_NS] = -1
+        _remember(place, files.names, settled, facts)
+    return facts
+
+
+def _inspect(files: FileList, positions: NDArray[np.int64], facts: FileFacts) -> None:
+    """Fill in the facts of some files, in threads."""
+
+    def look(some: NDArray[np.int64]) -> None:
+        for i in some.tolist():
+            digest, facts.kinds[i], facts.sides[i] = inspect_file(files.path(i))
+            facts.digests[i] = np.frombuffer(digest, dtype=np.uint8)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(look, np.array_split(positions, -(-len(positions) // AT_ONCE))))
+
+
+def inspect_file(path: Path) -> tuple[bytes, int, int]:
+    """Return the hash of a file's content, and kind and square side of the image that its header promises."""
+    try:
+        content = path.read_bytes()
+    except (OSError, MemoryError):
+        return bytes(_DIGEST_BYTES), UNREADABLE, 0
+    digest = hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
+    if path.suffix.lower() not in SUFFIXES:
+        return digest, UNREADABLE, 0
+    try:
+        with open_image(io.BytesIO(content)) as image:
+            return digest, GREY if image.mode in GREY_MODES else COLOUR, min(image.size)
+    except Exception:  # Pillow's plugins raise almost anything on damaged files; decoding will name it
+        return digest, UNREADABLE, 0
+
+
+GREY_MODES = {"1", "L", "LA", "La", "F", "I", "I;16", "I;16B", "I;16L", "I;16N"}
+
+
+def _recall(place: Path, names: NDArray[np.bytes_], status: NDArray[np.int64], facts: FileFacts) -> NDArray[np.bool_]:
+    """Fill in what an earlier time found of files whose status is unchanged, and tell which these are."""
+    known = np.zeros(len(names), dtype=np.bool_)
+    try:
+        stored = read_arrays(place, remedy="")
+        old_names, old_status = stored["names"], stored["status"]
+        old = FileFacts(stored["digests"], stored["kinds"], stored["sides"])
+        n_old = len(old_names)
+        shapes = (old_status.shape, old.digests.shape, old.kinds.shape, old.sides.shape)
+        if shapes != ((n_old, len(_STATUS)), (n_old, _DIGEST_BYTES), (n_old,), (n_old,)) or not n_old:
+            return known
+        if n_old == len(names) and np.array_equal(old_names, names):
+            at = np.arange(n_old)
+        else:
+            order = np.argsort(old_names, kind="stable")
+            at = order[np.minimum(np.searchsorted(old_names[order], names), n_old - 1)]
+        known[:] = (old_names[at] == names) & (old_status[at] == status).all(axis=1) & (status[:, 0] >= 0)
+    except (DataError, FileNotFoundError, KeyError, TypeError, ValueError):
+        return np.zeros(len(names), dtype=np.bool_)
+    found = at[known]
+    facts.digests[known], facts.kinds[known], facts.sides[known] = (
+        old.digests[found],
+        old.kinds[found],
+        old.sides[found],
+    )
+    return known
+
+
+def _remember(place: Path, names: NDArray[np.bytes_], status: NDArray[np.int64], facts: FileFacts) -> None:
+    """Keep what was found, if the cache can be written: else the files are read again next time."""
+    arrays = {"names": names, "status": status, **vars(facts)}
+    try:
+        with locked(place.parent):
+            write_arrays(place, arrays)
+    except (OSError, DataError):
+        return
+
+
+def listing_digest(files: FileList, facts: FileFacts) -> str:
+    """Return what tells these names and contents from others."""
+    found = hashlib.sha256()
+    for name, digest in zip(files.names.tolist(), facts.digests, strict=True):
+        found.update(name + b"\0")
+        found.update(digest.tobytes())
+    return found.hexdigest()[:32]
