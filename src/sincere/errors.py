@@ -21,3 +21,13 @@ class UnsupportedError(SincereError, RuntimeError):
 
 class InputTypeError(SincereError, TypeError):
     """An argument has the wrong type."""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says, or its kind if it says nothing.
+
+    Example:
+        >>> first_line(ValueError("cut off" + chr(10) + "at byte 3")), first_line(EOFError())
+        ('cut off', 'EOFError')
+    """
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from sincere.data.reasons import reason
-from sincere.errors import DataError
+from sincere.errors import DataError, first_line
 
 # Pillow's readers of these formats decode pixels themselves; others start programs (PostScript) or are no pictures.
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA", "TIFF", "WEBP")
@@ -49,7 +48,7 @@ def decode(path: Path, size: int | None, *, grey: bool) -> NDArray[np.uint8]:
             image.load()
         return convert(image, size, grey=grey)
     except Exception as error:  # Pillow's plugins raise almost anything on damaged files
-        why = f"cannot be read as an image ({reason(error)}); remove it or pass skip_bad_images"
+        why = f"cannot be read as an image ({first_line(error)}); remove it or pass skip_bad_images"
         raise DataError(f"{path}: {why}") from error
 
 

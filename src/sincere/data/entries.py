@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from sincere.data.reasons import reason
-from sincere.errors import DataError
+from sincere.errors import DataError, first_line
 from sincere.records.files import LOCK, locked
 
 _UNFINISHED = ".unfinished-"
@@ -50,7 +49,7 @@ def new_entry(place: Path) -> Iterator[Path]:
             _publish(work, place)
     except OSError as error:
         remedy = "make room or choose another folder with $SINCERE_HOME"
-        raise DataError(f"{place.parent}: cached images cannot be written ({reason(error)}); {remedy}") from error
+        raise DataError(f"{place.parent}: cached images cannot be written ({first_line(error)}); {remedy}") from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from math import ceil
 from threading import Barrier
 
@@ -85,7 +84,7 @@ class ViewLoader:
 
     def batches(self, start: int, end: int) -> Generator[Batch, None, None]:
         """Yield batches `start` to `end` - 1, the next ones being made while one is used."""
-        return self._ahead([partial(self.batch, step) for step in range(start, end)])
+        return self._ahead(lambda i: self.batch(start + i), end - start)
 
     def pieced_batches(self, start: int, end: int, *, size: int) -> Generator[PiecedBatch, None, None]:
         """Yield batches `start` to `end` - 1 in pieces of at most `size` images, made when they are asked for."""
@@ -93,18 +92,20 @@ class ViewLoader:
             chosen = self.sampler.batch(step)[self.share]
             n_pieces = self._n_pieces(step, size)
             edges = [len(chosen) * i // n_pieces for i in range(n_pieces + 1)]
-            parts = [partial(self.batch, step, slice(*ends)) for ends in pairwise(edges)]
             labels = torch.from_numpy(self.images.labels[chosen]).to(self.device)
-            yield PiecedBatch(labels, partial(self._ahead, parts))
+            yield PiecedBatch(labels, partial(self._ahead, partial(self._piece, step, edges), n_pieces))
+
+    def _piece(self, step: int, edges: Sequence[int], number: int) -> Batch:
+        return self.batch(step, slice(edges[number], edges[number + 1]))
 
     def _n_pieces(self, step: int, size: int) -> int:
         """Return how many pieces a share has: as many in every process, whose shares may differ by an image."""
         n, n_shares = len(self.sampler.batch(step)), self.share.step or 1
         return max(1, min(ceil(ceil(n / n_shares) / size), n // n_shares))
 
-    def _ahead(self, calls: Sequence[Callable[[], Batch]]) -> Generator[Batch, None, None]:
-        """Yield what the calls return, in order; `WORKERS` of them run ahead in threads."""
-        n_makers = min(WORKERS, len(calls))
+    def _ahead(self, make: Callable[[int], Batch], n: int) -> Generator[Batch, None, None]:
+        """Yield what `make` returns for 0 to n - 1, in order; `WORKERS` calls run ahead in threads."""
+        n_makers = min(WORKERS, n)
         if n_makers <= 0:
             return
         ready, n_threads = Barrier(n_makers + 1), torch.get_num_threads()
@@ -114,13 +115,13 @@ class ViewLoader:
             ready.wait()
 
         with ThreadPoolExecutor(n_makers, initializer=begin) as makers:
-            upcoming = deque(makers.submit(call) for call in calls[:n_makers])
+            upcoming = deque(makers.submit(make, number) for number in range(n_makers))
             ready.wait()
             torch.set_num_threads(n_threads)  # matrix products share one number, which the makers have set
             try:
-                for number in range(n_makers, len(calls) + n_makers):
-                    if number < len(calls):
-                        upcoming.append(makers.submit(calls[number]))
+                for number in range(n_makers, n + n_makers):
+                    if number < n:
+                        upcoming.append(makers.submit(make, number))
                     yield upcoming.popleft().result()
             finally:
                 makers.shutdown(wait=True, cancel_futures=True)

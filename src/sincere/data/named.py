@@ -20,10 +20,9 @@ from sincere.data.files import files_dataset
 from sincere.data.folder import load_folder
 from sincere.data.images import place_images
 from sincere.data.listing import file_list
-from sincere.data.reasons import reason
 from sincere.data.settings import LoadSettings
 from sincere.data.splits import stratified_split
-from sincere.errors import DataError
+from sincere.errors import DataError, first_line
 
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 CIFAR10_STATISTICS: Statistics = ((0.49139968, 0.48215841, 0.44653091), (0.24703223, 0.24348513, 0.26158784))
@@ -195,6 +194,6 @@ def _download(name: str, kind: str, settings: LoadSettings) -> None:
         if not DATASETS[name].on_disk(root):  # else another process was quicker
             os.replace(work / folder, root / folder)
     except Exception as error:  # cut connections and archives raise what urllib, tarfile and zlib please
-        raise DataError(f"{name}: could not be downloaded ({reason(error)}); put it at {root / folder}") from error
+        raise DataError(f"{name}: could not be downloaded ({first_line(error)}); put it at {root / folder}") from error
     finally:
         shutil.rmtree(work, ignore_errors=True)

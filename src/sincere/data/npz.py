@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from sincere.data.dataset import Dataset, channel_statistics, check_dataset, image_set
 from sincere.data.images import place_images
-from sincere.data.reasons import reason
 from sincere.data.settings import LoadSettings
-from sincere.errors import DataError
+from sincere.errors import DataError, first_line
 
 Array = NDArray[np.generic]
 _REQUIRED = ("train_images", "train_labels", "test_images", "test_labels")
@@ -47,7 +46,7 @@ def _read(path: Path) -> dict[str, Array]:
     except Exception as error:  # damaged archives raise what zlib, zipfile and numpy's header parser please
         if isinstance(error, ValueError) and "allow_pickle" in str(error):
             raise DataError(f"{path}: holds pickled objects, which are refused; save plain arrays") from error
-        raise DataError(f"{path}: is not a readable .npz ({reason(error)})") from error
+        raise DataError(f"{path}: is not a readable .npz ({first_line(error)})") from error
     for name in _REQUIRED:
         if name not in arrays:
             raise DataError(f"{path}: array {name!r} is missing; it has {held}")
@@ -86,7 +85,7 @@ def _class_names(path: Path, given: Array | None, labels: list[NDArray[np.int64]
     try:
         names = tuple(name.decode() if isinstance(name, bytes) else name for name in given.tolist())
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: class_names must be UTF-8; {reason(error)}") from error
+        raise DataError(f"{path}: class_names must be UTF-8; {first_line(error)}") from error
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise DataError(f"{path}: class_names must be different; got {twice[0]!r} more than once")

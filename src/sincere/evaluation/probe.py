@@ -15,13 +15,12 @@ from typing import Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from sincere.errors import DataError
 from sincere.evaluation.subject import Measure, Subject
+from sincere.records.tensors import read_tensors, write_tensors
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of the fast probe's regularisation
 RATES = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 200.0)  # of the paper's probe
@@ -54,8 +53,8 @@ class Probe:
 
     def save(self, path: Path, class_names: Sequence[str]) -> None:
         """Write the classifier as safetensors, with the names of its classes."""
-        tensors = {"weight": self.weight.cpu().contiguous(), "bias": self.bias.cpu().contiguous()}
-        save_file(tensors, path, {"chosen": repr(self.chosen), "class_names": json.dumps(list(class_names))})
+        tensors = {"weight": self.weight.cpu().numpy(), "bias": self.bias.cpu().numpy()}
+        write_tensors(path, tensors, {"chosen": repr(self.chosen), "class_names": json.dumps(list(class_names))})
 
     @classmethod
     def load(cls, path: Path) -> tuple[Self, tuple[str, ...]]:
@@ -65,11 +64,12 @@ class Probe:
             DataError: There is none, or it is damaged.
         """
         try:
-            with safe_open(path, framework="pt") as file:
-                about = file.metadata()
-                probe = cls(file.get_tensor("weight"), file.get_tensor("bias"), float(about["chosen"]))
-            return probe, tuple(json.loads(about["class_names"]))
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            arrays, about = read_tensors(path, remedy="evaluate the run again")
+            weight, bias = (torch.from_numpy(arrays[name]) for name in ("weight", "bias"))
+            return cls(weight, bias, float(about["chosen"])), tuple(json.loads(about["class_names"]))
+        except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
+            if isinstance(error, DataError):
+                raise
             raise DataError(f"{path}: is missing, or is no classifier of a linear probe") from error
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, normalize
 
@@ -16,10 +14,12 @@ from sincere import checks, registry
 from sincere.errors import DataError, InputValueError
 from sincere.models import ENCODERS, HEADS, TIMM
 from sincere.models.norms import with_group_norms
-from sincere.records.files import write_atomic
+from sincere.records.files import read_json, write_json
 from sincere.records.model import ModelSpec
+from sincere.records.tensors import read_tensors, write_tensors
 
 WEIGHTS, SPEC = "model.safetensors", "model.json"
+REMEDY = "copy it anew, or train again"
 
 
 class Preparation(nn.Module):
@@ -166,13 +166,13 @@ def _width(encoder: nn.Module, spec: ModelSpec) -> int:
 
 def save_model(model: EmbeddingModel, folder: Path) -> None:
     """Write model.safetensors and model.json."""
-    save_file({name: value.contiguous() for name, value in model.state_dict().items()}, folder / WEIGHTS)
+    write_tensors(folder / WEIGHTS, {name: value.cpu().numpy() for name, value in model.state_dict().items()})
     save_spec(model.spec, folder)
 
 
 def save_spec(spec: ModelSpec, folder: Path) -> None:
     """Write model.json."""
-    write_atomic(folder / SPEC, spec.model_dump_json(indent=1) + "\n")
+    write_json(folder / SPEC, spec.model_dump(mode="json"))
 
 
 def load_spec(folder: Path) -> ModelSpec:
@@ -181,10 +181,10 @@ def load_spec(folder: Path) -> ModelSpec:
     Raises:
         DataError: It is missing or damaged.
     """
-    if not (folder / SPEC).is_file():
-        raise DataError(f"{folder}: holds no model; {SPEC} is missing")
     try:
-        return ModelSpec.model_validate_json((folder / SPEC).read_text(encoding="utf-8"))
+        return ModelSpec.model_validate(read_json(folder / SPEC, remedy=REMEDY))
+    except FileNotFoundError as error:
+        raise DataError(f"{folder}: holds no model; {SPEC} is missing") from error
     except ValidationError as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{folder}: its model is damaged ({reason})") from error
@@ -197,13 +197,11 @@ def load_model(folder: Path) -> EmbeddingModel:
         DataError: A file is missing, damaged or of another model.
     """
     spec = load_spec(folder)
-    if not (folder / WEIGHTS).is_file():
-        raise DataError(f"{folder}: holds no model; {WEIGHTS} is missing")
     try:
-        weights = load_file(folder / WEIGHTS)
-    except SafetensorError as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{folder}: its model is damaged ({reason})") from error
+        arrays, _ = read_tensors(folder / WEIGHTS, remedy=REMEDY)
+    except FileNotFoundError as error:
+        raise DataError(f"{folder}: holds no model; {WEIGHTS} is missing") from error
+    weights = {name: torch.from_numpy(array) for name, array in arrays.items()}
     model = build_model(spec)
     try:
         model.load_state_dict(weights)

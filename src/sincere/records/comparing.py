@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
 from sincere.errors import DataError
-from sincere.records.config import TrainRequest, TrainSettings, named_folder, source_name
-from sincere.records.files import write_atomic
+from sincere.records.config import MANY, TrainRequest, TrainSettings, named_folder, source_name
+from sincere.records.files import read_json, write_json
 from sincere.records.measuring import MeasureChoices, MeasureSettings
 from sincere.records.results import REPORT, Results
 
@@ -42,7 +40,7 @@ class CompareRequest(MeasureChoices, TrainSettings):
     """Folder of the comparison. Default: runs/<data>-comparison."""
     overwrite: bool = False
     """Begin again, in place of a comparison that is already in that folder."""
-    checkpoint_minutes: float = Field(default=5.0, ge=0)
+    checkpoint_minutes: float = Field(default=5.0, ge=0, le=MANY)
     """Longest time between checkpoints."""
     quiet: bool = False
     """Print nothing but warnings."""
@@ -99,10 +97,10 @@ class CompareRequest(MeasureChoices, TrainSettings):
         return {**self.model_dump(mode="json", exclude=names), "data": _absolute(self.data)}
 
 
-def stored_results(request: CompareRequest) -> Results | None:
-    """Return the results of the same request on the same data, if it has been done."""
+def stored_results(request: CompareRequest, data: str | None) -> Results | None:
+    """Return the results of the same request on the same data, if it has been done; `data` is their digest."""
     folder = request.folder()
-    asked = _content(request, done=True)
+    asked = _content(request, data, done=True)
     if request.overwrite or not (folder / REPORT).exists() or stored_request(folder) != asked:
         return None
     try:
@@ -112,32 +110,20 @@ def stored_results(request: CompareRequest) -> Results | None:
 
 
 def stored_request(folder: Path) -> dict[str, Any]:
-    """Return what the comparison in a folder was asked for, empty if there is none."""
+    """Return what the comparison in a folder was asked for, empty if there is none or it is damaged."""
     try:
-        stored: dict[str, Any] = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_json(folder / REQUEST, remedy="")
+    except (DataError, FileNotFoundError):
         return {}
-    return stored
 
 
-def write_request(request: CompareRequest, *, done: bool) -> None:
-    """Write what a comparison is asked for, and whether it has been done."""
-    write_atomic(request.folder() / REQUEST, json.dumps(_content(request, done=done), indent=1) + "\n")
+def write_request(request: CompareRequest, data: str | None, *, done: bool) -> None:
+    """Write what a comparison is asked for, the digest of its data, and whether it has been done."""
+    write_json(request.folder() / REQUEST, _content(request, data, done=done))
 
 
-def _content(request: CompareRequest, *, done: bool) -> dict[str, Any]:
-    return {"request": request.identity(), "data": fingerprint(request.data), "done": done}
-
-
-def fingerprint(data: str) -> dict[str, int] | None:
-    """Return what tells whether a file or a folder has changed; None for data sets by name."""
-    path = Path(data)
-    if not path.exists():
-        return None
-    files = [path] if path.is_file() else [Path(top) / name for top, _, names in os.walk(path) for name in names]
-    stats = [file.stat() for file in files]
-    newest = max((stat.st_mtime_ns for stat in stats), default=0)
-    return {"files": len(files), "bytes": sum(stat.st_size for stat in stats), "newest": newest}
+def _content(request: CompareRequest, data: str | None, *, done: bool) -> dict[str, Any]:
+    return {"request": request.identity(), "data": data, "done": done}
 
 
 def _absolute(data: str) -> str:

@@ -5,6 +5,7 @@ None means: chosen for the data set or the machine. A run stores what was chosen
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,16 +15,25 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sincere.errors import DataError, InputValueError
-from sincere.records.files import write_atomic
+from sincere.records.files import read_bytes, write_atomic
 
 CONFIG = "config.toml"
-WHERE = {"data", "data_dir", "device", "devices", "nodes"}  # settings that say where things are, not what a run is
+WHERE = {
+    "data",
+    "data_dir",
+    "device",
+    "devices",
+    "nodes",
+    "threads",
+}  # settings that say where a run is, not what it is
+MANY = 10**6  # more than anyone needs, and far from where numbers overflow
+_SEAL = "# SHA-256 of the lines above: "
 
 
 class Settings(BaseModel):
     """Settings of a verb: fields with help texts, checked in one wording."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
     leading: ClassVar[tuple[str, ...]] = ()  # fields that stand first in the help
 
     @classmethod
@@ -50,7 +60,7 @@ class TrainSettings(Settings):
     """Where named data sets are kept. Default: $SINCERE_HOME/datasets or ~/.cache/sincere/datasets."""
     skip_bad_images: bool = False
     """Leave out images that cannot be read, instead of stopping."""
-    size: int | None = Field(default=None, ge=8)
+    size: int | None = Field(default=None, ge=1, le=4096)
     """Side of the network's input, in pixels. Default: the images' own, or 32 where they vary."""
     loss: str = "sincere"
     """Loss to minimise: sincere, supcon, eps-supinfonce or infonce."""
@@ -62,20 +72,20 @@ class TrainSettings(Settings):
     """Network: small, resnet18, resnet34, resnet50, resnet101, or timm:NAME."""
     head: str = "mlp"
     """What stands between encoder and loss: mlp, linear or none."""
-    dim: int = Field(default=128, ge=1)
+    dim: int = Field(default=128, ge=1, le=65536)
     """Length of an embedding."""
     pretrained: bool = False
     """Start from ImageNet weights (ResNets and timm)."""
-    epochs: int | None = Field(default=None, ge=1)
+    epochs: int | None = Field(default=None, ge=1, le=MANY)
     """Passes over the training images. Default: 100."""
-    batch_size: int | None = Field(default=None, ge=2)
+    batch_size: int | None = Field(default=None, ge=2, le=MANY)
     """Images in a batch; each gives n-views embeddings. Default: 512, digits 256, less for small data sets."""
-    micro_batch: int | None = Field(default=None, ge=1)
+    micro_batch: int | None = Field(default=None, ge=1, le=MANY)
     """Images that go through the network at once: a batch may be far larger than memory, its gradient stays exact but
     for batch norms, whose statistics are those of the piece. Default: the whole batch."""
     norm: Literal["batch", "group"] = "batch"
     """Normalisation of the network: batch, or group, which looks at one image alone."""
-    n_views: int = Field(default=2, ge=1)
+    n_views: int = Field(default=2, ge=1, le=1024)
     """Augmented views of each image."""
     augmentation: str | None = None
     """How views are made: paper, crops, light, digits or none. Default: what suits the data set."""
@@ -93,15 +103,15 @@ class TrainSettings(Settings):
     """Pull of the weights towards 0. Default: 1e-4 for sgd; 0.17, times the learning rate, for muon."""
     decay_norms_and_biases: bool = True
     """Whether sgd's weight decay also pulls on norms and biases, as in the paper; muon's never does."""
-    warmup_epochs: float | None = Field(default=None, ge=0)
+    warmup_epochs: float | None = Field(default=None, ge=0, le=MANY)
     """Epochs in which the learning rate rises. Default: 10, at most a tenth of all."""
     clip_norm: float | None = Field(default=None, gt=0)
     """Largest norm of the gradient; larger ones are scaled down. Default: no limit."""
     validation: float = Field(default=0.0, ge=0, lt=1)
     """Share of the training images that are held out, stratified, to choose the best checkpoint. The paper's: 0.1."""
-    validate_every: int = Field(default=10, ge=1)
+    validate_every: int = Field(default=10, ge=1, le=MANY)
     """Epochs between live 1-NN checks."""
-    early_stop: int | None = Field(default=None, ge=1)
+    early_stop: int | None = Field(default=None, ge=1, le=MANY)
     """Stop after this many live checks without a better 1-NN. Needs validation. Default: never."""
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = "auto"
     """Arithmetic: auto takes bfloat16 where the hardware has it."""
@@ -111,11 +121,11 @@ class TrainSettings(Settings):
     """Compile the network with torch.compile: slower to start, perhaps faster to run."""
     device: str = "auto"
     """auto, cpu, cuda or mps."""
-    threads: int | None = Field(default=None, ge=1)
+    threads: int | None = Field(default=None, ge=1, le=256)
     """Processor threads of the network. Default: all, or 1 for tiny images, where threads only wait for each other."""
-    devices: int = Field(default=1, ge=1)
+    devices: int = Field(default=1, ge=1, le=1024)
     """Devices, or processes on a CPU, of each machine: they share every batch, and its loss is that of the whole."""
-    nodes: int = Field(default=1, ge=1)
+    nodes: int = Field(default=1, ge=1, le=65536)
     """Machines."""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Of everything random."""
@@ -162,7 +172,7 @@ class TrainRequest(TrainSettings):
     """Go on with the run in that folder from its last checkpoint."""
     overwrite: bool = False
     """Remove a run that is already in that folder."""
-    checkpoint_minutes: float = Field(default=5.0, ge=0)
+    checkpoint_minutes: float = Field(default=5.0, ge=0, le=MANY)
     """Longest time between checkpoints; the end of an epoch writes one after a tenth of it."""
     tensorboard: bool = False
     """Also write TensorBoard files (needs the extra: pip install 'sincere[tensorboard]')."""
@@ -204,8 +214,28 @@ def one_line(error: ValidationError, record: type[BaseModel]) -> str:
 
 
 def write_config(settings: TrainSettings, folder: Path) -> None:
-    """Write config.toml; settings that are None are left out."""
-    write_atomic(folder / CONFIG, tomli_w.dumps(settings.model_dump(exclude_none=True, mode="json")))
+    """Write config.toml with a checksum in its last line; settings that are None are left out."""
+    text = tomli_w.dumps(settings.model_dump(exclude_none=True, mode="json"))
+    write_atomic(folder / CONFIG, f"{text}{_SEAL}{_sha256(text)}\n")
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the settings of a run, unchecked.
+
+    Raises:
+        DataError: There are none, or they were changed since the run began.
+    """
+    path = folder / CONFIG
+    text = _read_text(path)
+    content, seal, stored = text.partition(_SEAL)
+    if seal and stored.strip() != _sha256(content):
+        remedy = "restore it, or start over with --overwrite"
+        raise DataError(f"{path}: was damaged or changed since the run began: its checksum does not match; {remedy}")
+    return _parsed(path, text)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -214,11 +244,20 @@ def read_settings(path: Path) -> dict[str, Any]:
     Raises:
         DataError: There is no such file, or it is no TOML.
     """
+    return _parsed(path, _read_text(path))
+
+
+def _read_text(path: Path) -> str:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return read_bytes(path).decode("utf-8", "surrogateescape")  # names of files may be of any bytes
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file") from error
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+
+
+def _parsed(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise DataError(f"{path}: is not readable TOML ({error})") from error
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from sincere.errors import DataError
 
 UNFINISHED = ".unfinished"  # ending of a file that is being written
 CHECKSUM = "sha256"  # key of a JSON file's own checksum
-LOCK = ".lock"
+LOCK, EVALUATION_LOCK = ".lock", ".evaluation.lock"  # held by who trains, or compares; and by who evaluates
 
 
 @contextmanager
@@ -34,10 +35,30 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         aside.chmod(mode)  # some libraries write files that only their owner may read
         aside.replace(path)
-    except BaseException:
+    except BaseException as error:
         aside.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:  # as of a full disk
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         raise
     _flush_folder(path.parent)
+
+
+@contextmanager
+def staged(folder: Path, *, last: str) -> Iterator[Path]:
+    """Give an empty folder; the files written there replace those in `folder` when the block ends well.
+
+    Until then nothing in `folder` changes. The file called `last` comes last: it says what the others must be.
+    """
+    work = folder / f".staged{UNFINISHED}"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    try:
+        yield work
+        for path in sorted(work.iterdir(), key=lambda path: path.name == last):
+            path.replace(folder / path.name)
+        _flush_folder(folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def _flush_folder(folder: Path) -> None:
@@ -111,7 +132,7 @@ def _checksum(content: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, name: str = LOCK) -> Iterator[None]:
     """Keep other processes from writing to a folder; a kill releases the lock, too.
 
     Raises:
@@ -123,7 +144,7 @@ def locked(folder: Path) -> Iterator[None]:
         return
     import fcntl
 
-    with (folder / LOCK).open("w") as file:
+    with (folder / name).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import platform
-import subprocess
+import re
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,9 +13,11 @@ from typing import Any
 
 import psutil
 
-from sincere.records.files import write_atomic
+from sincere.checks import printable
+from sincere.records.files import write_json
 
 MANIFEST = "manifest.json"
+MOST_BYTES = 10**7  # of a file of git that is read
 PACKAGES = ("sincere", "torch", "torchvision", "lightning-fabric", "numpy", "scipy", "scikit-learn")
 
 
@@ -32,14 +33,14 @@ def make_manifest(*, seed: int, device: str) -> dict[str, Any]:
         "device": device,
         "seed": seed,
         "git_commit": _git_commit(),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "command": [printable(word) for word in (Path(sys.argv[0]).name, *sys.argv[1:])],
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
 def write_manifest(manifest: dict[str, Any], folder: Path) -> None:
     """Write manifest.json."""
-    write_atomic(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+    write_json(folder / MANIFEST, manifest)
 
 
 def _processor() -> str:
@@ -51,13 +52,43 @@ def _processor() -> str:
     return platform.processor()
 
 
-def _git_commit() -> str | None:
-    """Return the commit of the working folder, with a mark if files differ from it; None outside a repository."""
+def _git_commit(folder: Path | None = None) -> str | None:
+    """Return the commit that a folder (the current one) has checked out; None outside a repository.
+
+    Read from the repository's files: git itself runs programs that the configuration of a folder names.
+    """
+    folder = (folder or Path.cwd()).resolve()
+    for top in (folder, *folder.parents):
+        found = top / ".git"
+        if found.is_dir():
+            return _commit(found)
+        if (text := _line(found)).startswith("gitdir: "):  # a work tree or a submodule
+            return _commit(top / text.removeprefix("gitdir: "))
+    return None
+
+
+def _commit(folder: Path) -> str | None:
+    head = _line(folder / "HEAD")
+    shared = folder / (_line(folder / "commondir") or ".")
+    if head.startswith("ref: "):
+        name = head.removeprefix("ref: ")
+        inside = not Path(name).is_absolute() and ".." not in Path(name).parts
+        candidates = [_line(place / name) for place in (folder, shared)] if inside else []
+        packed = (line.split() for line in _text(shared / "packed-refs").splitlines())
+        candidates += [parts[0] for parts in packed if len(parts) == 2 and parts[1] == name]
+        head = next(filter(None, candidates), "")
+    return head if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", head) else None
+
+
+def _line(path: Path) -> str:
+    return _text(path).partition("\n")[0].strip()
+
+
+def _text(path: Path) -> str:
+    """Return the text of a small file; empty if there is none."""
     try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10)
-        changed = subprocess.run(
-            ["git", "status", "--porcelain"], capture_output=True, text=True, check=True, timeout=10
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return commit.stdout.strip() + ("-changed" if changed.stdout.strip() else "")
+        if not path.is_file() or path.stat().st_size > MOST_BYTES:
+            return ""
+        return path.read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError):
+        return ""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from sincere.records.config import Settings, named_folder
+from sincere.records.config import MANY, Settings, named_folder
 
 POSITIONAL: dict[str, Any] = {"positional": True}  # a field that is given without its name on the command line
 
@@ -17,13 +17,13 @@ class MeasureChoices(Settings):
 
     metrics: tuple[str, ...] = Field(default=("margin", "knn", "linear"), min_length=1)
     """What to measure: margin, knn, linear and retrieval (slow for many training images)."""
-    ks: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(1, 5), min_length=1)
+    ks: tuple[Annotated[int, Field(ge=1, le=MANY)], ...] = Field(default=(1, 5), min_length=1)
     """Numbers of neighbours that vote."""
     probe: Literal["fast", "paper", "both"] = "fast"
     """Linear probe: fast is logistic regression on features, paper is SGD over augmented images, much slower."""
-    probe_epochs: int = Field(default=100, ge=1)
+    probe_epochs: int = Field(default=100, ge=1, le=MANY)
     """Passes of the paper's probe over the images."""
-    resamples: int = Field(default=1000, ge=100)
+    resamples: int = Field(default=1000, ge=100, le=MANY)
     """Bootstrap resamples of the test images."""
 
     def choices(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from sincere.errors import DataError
+from sincere.errors import DataError, first_line
 from sincere.records.files import CHECKSUM, replacing
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -27,13 +28,14 @@ def write_tensors(path: Path, tensors: Arrays, metadata: Mapping[str, str] | Non
     contiguous = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     with replacing(path) as aside:
         try:
-            save_file(contiguous, aside, {**(metadata or {}), CHECKSUM: checksum(contiguous)})
+            about = dict(metadata or {})
+            save_file(contiguous, aside, {**about, CHECKSUM: checksum(contiguous, about)})
         except SafetensorError as error:
-            raise OSError(f"{path}: cannot be written ({_reason(error)})") from error
+            raise OSError(f"{path}: cannot be written ({first_line(error)})") from error
 
 
-def read_tensors(path: Path, *, remedy: str) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a file; nothing in it is executed.
+def read_tensors(path: Path, *, remedy: str) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Return the arrays and the metadata of a file; nothing in it is executed.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -42,27 +44,24 @@ def read_tensors(path: Path, *, remedy: str) -> dict[str, NDArray[Any]]:
     try:
         with safe_open(path, "numpy") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            stored = (file.metadata() or {}).get(CHECKSUM)
+            about = dict(file.metadata() or {})
     except FileNotFoundError:
         raise
     except (OSError, MemoryError) as error:
-        raise DataError(f"{path}: cannot be read ({_reason(error)})") from error
+        raise DataError(f"{path}: cannot be read ({first_line(error)})") from error
     except Exception as error:  # damaged headers make it raise almost anything
-        raise DataError(f"{path}: is damaged ({_reason(error)}); {remedy}") from error
-    if stored is not None and stored != checksum(tensors):
+        raise DataError(f"{path}: is damaged ({first_line(error)}); {remedy}") from error
+    stored = about.pop(CHECKSUM, None)
+    if stored is not None and stored != checksum(tensors, about):
         raise DataError(f"{path}: was damaged or changed: its checksum does not match; {remedy}")
-    return tensors
+    return tensors, about
 
 
-def checksum(tensors: Arrays) -> str:
-    """Return what tells these arrays from others: a hash of names, types, shapes and values."""
-    found = hashlib.sha256()
+def checksum(tensors: Arrays, metadata: Mapping[str, str]) -> str:
+    """Return what tells these arrays from others: a hash of metadata, names, types, shapes and values."""
+    found = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
     for name in sorted(tensors):
         array = np.asarray(tensors[name], order="C")
         found.update(repr((name, array.dtype.str, array.shape)).encode("utf-8", "backslashreplace"))
         found.update(array.tobytes() if array.ndim == 0 else array.data)
     return found.hexdigest()
-
-
-def _reason(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,9 +1,8 @@
-"""Checkpoints that are whole or absent: written aside, flushed to disk, renamed; the last two are kept."""
+"""Checkpoints, written atomically; the last two are kept. None is ever deleted because it could not be read."""
 
 from __future__ import annotations
 
-import os
-import pickle
+import io
 import random
 import zipfile
 from collections.abc import Mapping
@@ -14,11 +13,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from sincere.errors import DataError
+from sincere.errors import DataError, first_line
+from sincere.records.files import UNFINISHED, read_bytes, replacing
 
 KEPT = 2
-BEST = "best.pt"
-_UNREADABLE = (OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile)
+BEST, DAMAGED = "best.pt", ".damaged"
+KEYS = {"identity", "progress", "rows", "model", "optimizer", "precision", "random"}  # what a checkpoint holds
+
+
+class DamagedError(DataError):
+    """A file is proven to be cut off or changed."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Checkpoints:
     def save(self, content: Mapping[str, Any], step: int) -> Path:
         """Write a checkpoint of `step` and remove all but the last two."""
         path = self.folder / f"step-{step:09d}.pt"
-        write_whole(content, path)
+        _write(content, path)
         for old in self.paths()[:-KEPT]:
             old.unlink(missing_ok=True)
         return path
@@ -38,7 +42,7 @@ class Checkpoints:
     def save_best(self, content: Mapping[str, Any]) -> Path:
         """Write the best checkpoint so far."""
         path = self.folder / BEST
-        write_whole(content, path)
+        _write(content, path)
         return path
 
     def paths(self) -> list[Path]:
@@ -46,17 +50,23 @@ class Checkpoints:
         return sorted(self.folder.glob("step-*.pt"))
 
     def last(self) -> tuple[dict[str, Any] | None, list[str]]:
-        """Return the newest readable checkpoint, or None; and a note for each that was not, and is removed."""
+        """Return the newest checkpoint that is not damaged, or None; and a note for each damaged one.
+
+        Damaged ones are moved aside.
+
+        Raises:
+            DataError: One cannot be read at the moment, or is of another version: all are left as they are.
+        """
         notes: list[str] = []
-        for unfinished in self.folder.glob(".*.unfinished"):
+        for unfinished in self.folder.glob(f".*{UNFINISHED}"):
             unfinished.unlink()
         for path in reversed(self.paths()):
             try:
                 return read(path), notes
-            except DataError as error:
-                path.unlink()
-                left = "going back to the one before" if self.paths() else "none is left: beginning again"
-                notes.append(f"{error}; {left}")
+            except DamagedError as error:
+                path.replace(path.with_name(path.name + DAMAGED))
+                left = "resuming from the one before" if self.paths() else "none is left: starting over"
+                notes.append(f"{error}, and was moved aside; {left}")
         return None, notes
 
 
@@ -64,33 +74,42 @@ def read(path: Path) -> dict[str, Any]:
     """Read a checkpoint; nothing in it is executed.
 
     Raises:
-        DataError: It is cut off or damaged.
+        DamagedError: It is cut off or changed.
+        DataError: It cannot be read at the moment, or is no checkpoint of this version.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-        content: dict[str, Any] = {} if damaged else torch.load(path, map_location="cpu", weights_only=True)
-    except _UNREADABLE as error:
-        raise DataError(f"{path}: is cut off or damaged") from error
-    if damaged:
-        raise DataError(f"{path}: is cut off or damaged")
+        data = read_bytes(path)
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: is missing") from error
+    if not _is_intact(data):
+        raise DamagedError(f"{path}: is cut off or damaged")
+    try:
+        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception as error:  # out of memory, or something that weights_only refuses
+        reason = first_line(error)
+        raise DataError(f"{path}: cannot be loaded ({reason}); it was left as it is") from error
+    if not isinstance(content, dict) or not content.keys() >= KEYS:
+        raise DataError(f"{path}: is no checkpoint of this version of sincere; it was left as it is")
     return content
 
 
-def write_whole(content: Mapping[str, Any], path: Path) -> None:
-    """Write, flush to disk, rename: a reader sees the old file or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.unfinished")
-    with aside.open("wb") as file:
-        torch.save(dict(content), file)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
+def _is_intact(data: bytes) -> bool:
+    """Tell whether an archive's own checksums hold."""
     try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return archive.testzip() is None
+    except MemoryError:
+        raise
+    except Exception:  # damaged archives make it raise almost anything
+        return False
+
+
+def _write(content: Mapping[str, Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    buffer = io.BytesIO()  # on a full disk torch would not say so, and might end the process
+    torch.save(dict(content), buffer)
+    with replacing(path) as aside:
+        aside.write_bytes(buffer.getbuffer())
 
 
 def random_states() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.wrappers import _FabricModule
 from torch import Tensor
 
-from sincere.errors import DataError, SincereError
+from sincere.errors import DataError, SincereError, first_line
 from sincere.records.log import MetricsLog
 from sincere.training.checkpoints import Checkpoints, random_states, restore_random_states
 from sincere.training.diagnostics import mean_similarities, warnings
@@ -155,6 +155,8 @@ class Fit:
         log: Where rows go.
         reporter: Who is told.
         identity: Stored in each checkpoint: what the run is.
+        done: How far it has come.
+        rows: The metrics of each epoch so far, as in the log.
     """
 
     fabric: Fabric
@@ -167,6 +169,8 @@ class Fit:
     reporter: Reporter
     identity: Mapping[str, Any]
     done: Progressed = field(default_factory=Progressed)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    stop: StopRequest = field(default_factory=StopRequest)
 
     def run(self) -> Progressed:
         """Train to the end, from the last checkpoint if `resume` found one.
@@ -180,37 +184,55 @@ class Fit:
         self._unsettled: list[Tensor] = []
         self.reporter.start(done.step, plan.n_steps)
         try:
-            with StopRequest() as stop, closing(self.calls.batches(done.step, plan.n_steps)) as batches:
+            with self.stop, closing(self.calls.batches(done.step, plan.n_steps)) as batches:
                 while done.step < plan.n_steps and not done.stopped_early:
-                    self._epoch(batches, stop)
+                    self._epoch(batches)
         finally:
             self.reporter.stop()
         return done
 
     def resume(self) -> list[str]:
-        """Go back to the last checkpoint that can be read, or to the start; return notes for the user."""
+        """Return to the last checkpoint that is intact, or to the start; return notes for the user.
+
+        The log is written anew from the checkpoint: rows after it go, and damaged ones are repaired.
+
+        Raises:
+            DataError: A checkpoint cannot be read at the moment, or is of another run.
+        """
         content, notes = self.checkpoints.last()
         if content is not None:
             self._check_identity(content["identity"])
-            self.model.load_state_dict(content["model"])
-            self.optimizer.load_state_dict(content["optimizer"])
-            self.fabric.strategy.precision.load_state_dict(content["precision"])
-            self.done = Progressed(**content["progress"])
-            restore_random_states(content["random"])
+            try:
+                self._restore(content)
+            except Exception as error:
+                reason = first_line(error)
+                raise DataError(
+                    f"{self.checkpoints.folder}: its checkpoint does not fit this run ({reason})"
+                ) from error
         if self.fabric.is_global_zero:
-            self.log.keep(self.done.step // self.plan.steps_per_epoch)
+            if damaged := self.log.damaged():
+                lines = ", ".join(map(str, damaged))
+                notes.append(f"{self.log.path}: damaged lines ({lines}) were written again from the checkpoint")
+            self.log.rewrite(self.rows)
         return notes
+
+    def _restore(self, content: Mapping[str, Any]) -> None:
+        self.model.load_state_dict(content["model"])
+        self.optimizer.load_state_dict(content["optimizer"])
+        self.fabric.strategy.precision.load_state_dict(content["precision"])
+        self.done, self.rows = Progressed(**content["progress"]), list(content["rows"])
+        restore_random_states(content["random"])
 
     def _check_identity(self, stored: Mapping[str, Any]) -> None:
         for name, value in self.identity.items():
-            if stored.get(name) != value:
-                was = stored.get(name)
+            if not isinstance(stored, dict) or stored.get(name) != value:
+                was = stored.get(name) if isinstance(stored, dict) else None
                 raise DataError(
                     f"{self.checkpoints.folder}: its checkpoint has {name} = {was!r}, not {value!r}; set it back, or "
-                    "begin again with --overwrite"
+                    "start over with --overwrite"
                 )
 
-    def _epoch(self, batches: Iterator[Views | PiecedViews], stop: StopRequest) -> None:
+    def _epoch(self, batches: Iterator[Views | PiecedViews]) -> None:
         plan, done = self.plan, self.done
         epoch = done.step // plan.steps_per_epoch + 1
         if done.step % plan.steps_per_epoch == 0:
@@ -229,7 +251,7 @@ class Fit:
             now = time.monotonic()
             done.epoch_seconds, done.seconds = done.epoch_seconds + now - began, done.seconds + now - began
             began = now
-            stopped = self._stopped(stop)
+            stopped = self._stopped()
             if stopped is not None:
                 self._settle()
                 if done.step < end:
@@ -244,12 +266,13 @@ class Fit:
             self.fabric.barrier()
             raise InterruptedRunError(f"stopped by {stopped} after epoch {epoch} of {plan.n_epochs}")
 
-    def _stopped(self, stop: StopRequest) -> str | None:
+    def _stopped(self) -> str | None:
         """Return the signal that asked to stop, this process or another one that shares the run."""
+        name = self.stop.name
         if self.fabric.world_size == 1:
-            return stop.name
-        asked = self.fabric.strategy.reduce_boolean_decision(stop.name is not None, all=False)
-        return stop.name or ("a signal to another process" if asked else None)
+            return name
+        asked = self.fabric.strategy.reduce_boolean_decision(name is not None, all=False)
+        return name or ("a signal to another process" if asked else None)
 
     def _step(self, batch: Views | PiecedViews) -> Tensor:
         """Take one step; return the embeddings (n, views, d), detached."""
@@ -306,7 +329,7 @@ class Fit:
     def _failure(self, what: str) -> TrainingError:
         kept = self.checkpoints.paths()
         where = f"the last checkpoint is {kept[-1].name}" if kept else "there was no checkpoint yet"
-        remedy = "Begin again with --overwrite and a lower --learning-rate, --clip-norm 1, or --precision 32-true"
+        remedy = "Start over with --overwrite and a lower --learning-rate, --clip-norm 1, or --precision 32-true"
         return TrainingError(f"train: {what}; {where}. {remedy}")
 
     def _inspect(self, embeddings: Tensor, labels: Tensor) -> dict[str, float | None]:
@@ -336,6 +359,7 @@ class Fit:
             row |= self.fabric.broadcast(self.calls.validate())  # one figure decides for all
             done.seconds += time.monotonic() - began
             self._judge(row)
+        self.rows.append(row)
         if self.fabric.is_global_zero:
             self.log.append(row)
         self.reporter.epoch(row)
@@ -368,6 +392,7 @@ class Fit:
         return {
             "identity": dict(self.identity),
             "progress": asdict(self.done),
+            "rows": self.rows,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "precision": self.fabric.strategy.precision.state_dict(),
@@ -382,4 +407,5 @@ class Fit:
         """Let the first of the processes save; all look at what would be saved."""
         content = self._content()
         if self.fabric.is_global_zero:
-            save(content)
+            with self.stop.holding():
+                save(content)

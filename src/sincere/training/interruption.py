@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -20,6 +22,7 @@ class StopRequest:
     def __init__(self) -> None:
         self.name: str | None = None
         self._before: dict[int, Any] = {}
+        self._holding = False
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -33,7 +36,16 @@ class StopRequest:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Hold back every signal, also a second Ctrl-C, while something is written."""
+        self._holding = True
+        try:
+            yield
+        finally:
+            self._holding = False
+
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.name is not None and number == signal.SIGINT:
+        if self.name is not None and number == signal.SIGINT and not self._holding:
             raise KeyboardInterrupt  # asked twice: at once
         self.name = signal.Signals(number).name
