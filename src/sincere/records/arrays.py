@@ -1,9 +1,9 @@
-"""Arrays of an evaluation on disk, one .npz each: figures of every test image, and a map of some. No pickles."""
+"""Arrays of an evaluation on disk, one .npz each: metrics of every test image, and a map of some. No pickles."""
 
 from __future__ import annotations
 
-import zipfile
-import zlib
+import hashlib
+import io
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -11,16 +11,19 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sincere.checks import printable
 from sincere.errors import DataError
+from sincere.records.files import read_bytes, replacing
 
 T = TypeVar("T")
 PER_IMAGE, MAP = "per_image.npz", "map.npz"
+REMEDY = "evaluate the run again"
 _VALUE = "value_"  # before the name of a metric
 
 
 @dataclass(frozen=True, eq=False)
 class PerImage:
-    """Figures of every test image, from which intervals and paired differences are computed.
+    """Metrics of every test image, from which intervals and paired differences are computed.
 
     Attributes:
         ids: Which image of the source each is (n,).
@@ -28,7 +31,7 @@ class PerImage:
         predictions: Class of the nearest training image (n,).
         target_ids: Training image of the same class that is nearest (n,).
         noise_ids: Of another class (n,).
-        values: For each metric (n,), whose mean is the figure, or (n, 2), whose difference of medians is.
+        values: For each metric (n,), whose mean is its value, or (n, 2), whose difference of medians is.
     """
 
     ids: NDArray[np.int64]
@@ -38,24 +41,35 @@ class PerImage:
     noise_ids: NDArray[np.int64]
     values: dict[str, NDArray[np.float64]]
 
-    def write(self, folder: Path) -> None:
-        """Write per_image.npz."""
+    def write(self, folder: Path) -> str:
+        """Write per_image.npz and return the SHA-256 of its bytes."""
         plain = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "values"}
-        _write(folder / PER_IMAGE, {**plain, **{_VALUE + name: array for name, array in self.values.items()}})
+        return _write(folder / PER_IMAGE, {**plain, **{_VALUE + name: array for name, array in self.values.items()}})
 
     @classmethod
-    def read(cls, folder: Path) -> Self:
+    def read(cls, folder: Path, expected: str | None = None) -> Self:
         """Read per_image.npz.
 
+        Args:
+            folder: Where it is.
+            expected: SHA-256 of its bytes, as `write` returned it; not checked without.
+
         Raises:
-            DataError: It is missing or damaged, or a figure is not finite.
+            DataError: It is missing, damaged or of another evaluation, or a value is not finite.
         """
-        arrays = _read(folder / PER_IMAGE)
+        path = folder / PER_IMAGE
+        arrays = _read(path, expected)
         values = {name.removeprefix(_VALUE): arrays.pop(name) for name in list(arrays) if name.startswith(_VALUE)}
+        found = _made(cls, path, {**arrays, "values": values})
+        n = len(found.ids) if found.ids.ndim else 0
+        _check(path, "ids", n > 0)
+        for name in ("ids", "labels", "predictions", "target_ids", "noise_ids"):
+            _check(path, name, _is_count(getattr(found, name), (n,)))
         for name, array in values.items():
+            _check(path, printable(name), array.dtype.kind in "fbiu" and array.shape in ((n,), (n, 2)))
             if not np.isfinite(array).all():
-                raise DataError(f"{folder / PER_IMAGE}: {name} is not finite for every image; evaluate the run again")
-        return _made(cls, folder / PER_IMAGE, {**arrays, "values": values})
+                raise DataError(f"{path}: {printable(name)} is not finite for every image; {REMEDY}")
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,40 +94,74 @@ class EmbeddingMap:
     thumbnails: NDArray[np.uint8]
     method: str
 
-    def write(self, folder: Path) -> None:
-        """Write map.npz."""
-        _write(folder / MAP, {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)})
+    def write(self, folder: Path) -> str:
+        """Write map.npz and return the SHA-256 of its bytes."""
+        return _write(folder / MAP, {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)})
 
     @classmethod
-    def read(cls, folder: Path) -> Self:
+    def read(cls, folder: Path, expected: str | None = None) -> Self:
         """Read map.npz.
 
+        Args:
+            folder: Where it is.
+            expected: SHA-256 of its bytes, as `write` returned it; not checked without.
+
         Raises:
-            DataError: It is missing or damaged.
+            DataError: It is missing, damaged or of another evaluation.
         """
-        arrays = _read(folder / MAP)
-        return _made(cls, folder / MAP, {**arrays, "method": str(arrays.get("method", ""))})
+        path = folder / MAP
+        arrays = _read(path, expected)
+        method = arrays.pop("method", np.array(""))
+        _check(path, "method", method.ndim == 0 and method.dtype.kind == "U")
+        found = _made(cls, path, {**arrays, "method": printable(str(method))})
+        m = len(found.ids) if found.ids.ndim else 0
+        for name in ("ids", "labels", "predictions"):
+            _check(path, name, _is_count(getattr(found, name), (m,)))
+        k = found.neighbours.shape[-1] if found.neighbours.ndim == 2 else 0
+        _check(path, "neighbours", _is_count(found.neighbours, (m, k)) and bool((found.neighbours < m).all()))
+        _check(path, "points", found.points.dtype.kind == "f" and found.points.shape == (m, 2))
+        _check(path, "points", bool(np.isfinite(found.points).all()))
+        pixels = found.thumbnails
+        _check(path, "thumbnails", pixels.dtype == np.uint8 and pixels.ndim == 4 and len(pixels) == m)
+        _check(path, "thumbnails", pixels.shape[-1] in (1, 3) and min(pixels.shape[1:3]) > 0)
+        return found
 
 
-def _write(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    aside = path.with_name(f".{path.name}.unfinished")
-    with aside.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
-    aside.replace(path)
+def _is_count(array: NDArray[Any], shape: tuple[int, ...]) -> bool:
+    """Return whether an array has this shape and holds integers of at least 0."""
+    return array.shape == shape and array.dtype.kind in "iu" and not (array < 0).any()
 
 
-def _read(path: Path) -> dict[str, NDArray[Any]]:
+def _check(path: Path, name: str, right: bool) -> None:
+    if not right:
+        raise DataError(f"{path}: is damaged: {name} has a wrong shape, type or value; {REMEDY}")
+
+
+def _write(path: Path, arrays: dict[str, NDArray[Any]]) -> str:
+    with replacing(path) as aside:
+        with aside.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+        with aside.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read(path: Path, expected: str | None) -> dict[str, NDArray[Any]]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return dict(archive)
+        content = read_bytes(path)
     except FileNotFoundError as error:
-        raise DataError(f"{path}: is missing; evaluate the run again") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path}: is damaged; evaluate the run again") from error
+        raise DataError(f"{path}: is missing; {REMEDY}") from error
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            arrays = dict(archive)
+    except Exception as error:  # a damaged archive may raise anything, from KeyError to NotImplementedError
+        raise DataError(f"{path}: is damaged; {REMEDY}") from error
+    if expected is not None and hashlib.sha256(content).hexdigest() != expected:
+        raise DataError(f"{path}: is of another evaluation, or was changed; {REMEDY}")
+    return arrays
 
 
 def _made(cls: type[T], path: Path, content: dict[str, Any]) -> T:
     try:
         return cls(**content)
     except TypeError as error:
-        raise DataError(f"{path}: is of another version; evaluate the run again") from error
+        raise DataError(f"{path}: is of another version; {REMEDY}") from error

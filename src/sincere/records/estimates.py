@@ -1,4 +1,4 @@
-"""Figures with their uncertainty."""
+"""Estimates with their uncertainty."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure and the ends of its 95% interval."""
+    """An estimate and the ends of its 95% confidence interval."""
 
     estimate: float
     low: float

@@ -1,6 +1,6 @@
-"""Bootstrap intervals over test images, by SciPy: 95%, percentile. The estimate is that of the sample itself.
+"""Confidence intervals of losses and of their paired differences, from the values of every test image and seed.
 
-All models are resampled together, so their differences are paired by test image and cost nothing more.
+All models are resampled together, so that their differences are paired by test image and cost nothing more.
 """
 
 from __future__ import annotations
@@ -19,125 +19,183 @@ from sincere.records.estimates import Estimate
 
 N_RESAMPLES = 1000
 LEVEL = 0.95
+ENOUGH_SEEDS = 3  # from which on the variation between seeds is part of the intervals
 DIGITS = 12
-AT_ONCE = 1_000_000  # numbers that are resampled together: bounds the memory, and stays in the cache
+AT_ONCE = 1_000_000  # values that are resampled together: bounds the memory, and stays in the cache
 
 Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """What a bootstrap of several models found.
+    """Estimates of several losses.
 
     Attributes:
-        estimates: Of each model.
-        differences: Of each pair (i, j) with i < j: model i minus model j, paired by test image.
+        estimates: Of each loss: the mean over its seeds.
+        differences: Of each pair (i, j) with i < j: loss i minus loss j, paired by test image and seed.
+        seed_std: Standard deviation over the seeds of each loss; None for a single seed.
     """
 
     estimates: list[Estimate]
     differences: dict[tuple[int, int], Estimate]
+    seed_std: list[float | None]
 
 
-def intervals(samples: Sequence[ArrayLike], *, n_resamples: int = N_RESAMPLES, seed: int = 0) -> Intervals:
-    """Return the figure of each model and all paired differences, with their intervals.
+def intervals(samples: Sequence[Sequence[ArrayLike]], *, n_resamples: int = N_RESAMPLES, seed: int = 0) -> Intervals:
+    """Return the value of each loss and all paired differences, with their 95% confidence intervals.
+
+    The estimate is the mean over seeds of each seed's own value. With three seeds or more the interval is
+
+        estimate +- t_nu sqrt(A + B),   nu = (A + B)^2 / (A^2 / (n - 1) + B^2 / (S - 1))
+
+    where A is the variance of the estimate over bootstrap resamples of the n test images, the same resample for all
+    seeds and losses; B = s^2 / S with s the standard deviation of the values, or of the paired differences, over the S
+    seeds; and nu are the degrees of freedom of Satterthwaite (1946, https://doi.org/10.2307/3002019). With fewer seeds
+    it is the percentile interval of the bootstrap alone: it holds for these trained models, not for the losses.
 
     Args:
-        samples: For each model a value for each test image (n,), whose mean is the figure, such as 1 where it is right;
-            or two (n, 2), the similarities to the nearest target and to the nearest noise, whose figure is the signed
-            margin: the difference of their medians. The images are the same in the same order for every model.
-        n_resamples: Of the test images.
-        seed: Of the resamples.
+        samples: For each loss and each seed, in the same order of seeds for every loss, an array with a value for each
+            test image (n,), whose mean is the value of the run, such as 1 where it is right; or with two (n, 2), the
+            similarities to the nearest image of the same class and of another class, whose value is the signed margin:
+            the difference of their medians. The images are the same in the same order for every run.
+        n_resamples: Number of resamples of the test images.
+        seed: Random seed of the resamples.
 
     Raises:
-        InputValueError: The samples differ in shape, are empty, or are not finite.
+        InputValueError: The losses differ in their number of seeds, or the samples differ in shape, are empty, or are
+            not finite.
+
+    Example:
+        >>> found = intervals([[[1.0, 1.0]] * 3, [[0.0, 0.0]] * 3])
+        >>> found.differences[0, 1]
+        Estimate(estimate=1.0, low=1.0, high=1.0)
     """
-    table = _table(samples)
-    n_models = len(samples)
-    columns = len(table) // n_models
-    pairs = list(combinations(range(n_models), 2))
-    first, second = ([pair[end] for pair in pairs] for end in (0, 1))
+    table = _table(samples)  # (columns, losses, seeds, images)
+    columns, n_losses, n_seeds, n = table.shape
+    is_share = columns == 1 and table.min() >= 0 and table.max() <= 1
+    pairs = list(combinations(range(n_losses), 2))
 
-    def statistic(resampled: Values, axis: int) -> Values:
-        if columns == 1:
-            figures = resampled.mean(axis=axis)
-        else:
-            medians = _medians(resampled)
-            figures = medians[0::2] - medians[1::2]
-        return np.concatenate([figures, figures[first] - figures[second]])
-
-    estimates = statistic(table, axis=-1)
-    if table.shape[1] == 1:  # nothing to resample
-        low = high = estimates
+    per_seed = _values(table)  # (losses, seeds)
+    of_seeds = _with_differences(per_seed, pairs)
+    estimates = of_seeds.mean(axis=1)
+    # A mean over images and seeds may be taken over the seeds first, which leaves less to resample.
+    resampled = table.mean(axis=2, keepdims=True) if columns == 1 else table
+    drawn = _resampled_means(resampled, n_resamples, seed)  # (losses, resamples)
+    drawn = _with_differences(drawn, pairs)
+    if n_seeds >= ENOUGH_SEEDS:
+        image_variance = drawn.var(axis=1, ddof=1) if n > 1 else np.zeros(len(estimates))
+        half = half_width(image_variance, of_seeds.var(axis=1, ddof=1) / n_seeds, n_images=n, n_seeds=n_seeds)
+        low, high = estimates - half, estimates + half
     else:
-        found = bootstrap(
-            (table,),
-            statistic,
-            vectorized=True,
-            axis=-1,
-            n_resamples=n_resamples,
-            confidence_level=LEVEL,
-            method="percentile",
-            rng=np.random.default_rng(seed),
-            batch=max(1, AT_ONCE // table.size),
-        )
-        low, high = found.confidence_interval
-    # Sums of thirds and the like leave dust, and an end of 0 must be 0: it decides what is significant.
+        low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=1)
+    if is_share:
+        least = np.array([0.0] * n_losses + [-1.0] * len(pairs))
+        low, high = np.clip(low, least, 1), np.clip(high, least, 1)
+    # Sums of thirds and the like leave floating-point residue, and an end of 0 must be 0: it decides significance.
     results = [
         Estimate(*(round(float(end), DIGITS) + 0.0 for end in ends)) for ends in zip(estimates, low, high, strict=True)
     ]
-    return Intervals(results[:n_models], dict(zip(pairs, results[n_models:], strict=True)))
+    spread = [float(x) for x in per_seed.std(axis=1, ddof=1)] if n_seeds > 1 else [None] * n_losses
+    return Intervals(results[:n_losses], dict(zip(pairs, results[n_losses:], strict=True)), spread)
 
 
 def interval(values: ArrayLike, *, n_resamples: int = N_RESAMPLES, seed: int = 0) -> Estimate:
-    """Return the figure of one model with its interval: see `intervals`.
+    """Return the value of a single run with its interval over test images: see `intervals`.
 
     Example:
         >>> interval([1.0, 1.0, 1.0])
         Estimate(estimate=1.0, low=1.0, high=1.0)
     """
-    return intervals([values], n_resamples=n_resamples, seed=seed).estimates[0]
+    return intervals([[values]], n_resamples=n_resamples, seed=seed).estimates[0]
 
 
-def over_seeds(figures: ArrayLike) -> Estimate | None:
-    """Return the mean of a figure over seeds with the t-interval of that mean; None for a single seed.
-
-    It says what another seed might give on the same test images, where the bootstrap says what other images might give.
+def half_width(image_variance: Values, seed_variance: Values, *, n_images: int, n_seeds: int) -> Values:
+    """Return half the width of the interval from the variances A and B of an estimate: see `intervals`.
 
     Example:
-        >>> found = over_seeds([0.8, 0.9, 1.0])
-        >>> round(found.low, 3), round(found.high, 3)
-        (0.652, 1.148)
+        >>> round(float(half_width(np.array(0.0), np.array(1.0), n_images=100, n_seeds=3)), 3)
+        4.303
     """
-    values = np.asarray(figures, dtype=np.float64)
-    if len(values) < 2:
-        return None
-    mean = float(values.mean())
-    half = float(t.ppf((1 + LEVEL) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
-    return Estimate(mean, mean - half, mean + half)
+    total = image_variance + seed_variance
+    # In shares of the total: squares of small variances would underflow.
+    whole = np.where(total > 0, total, 1.0)
+    a, b = image_variance / whole, seed_variance / whole
+    inverse = a**2 / max(n_images - 1, 1) + b**2 / (n_seeds - 1)
+    freedom = 1 / np.where(inverse > 0, inverse, 1.0)
+    result: Values = t.ppf((1 + LEVEL) / 2, freedom) * np.sqrt(total)
+    return result
 
 
 def is_significant(difference: Estimate) -> bool:
-    """Tell whether the interval of a difference leaves 0."""
+    """Return whether the interval of a difference excludes 0."""
     return difference.low > 0 or difference.high < 0
 
 
+def _with_differences(values: Values, pairs: Sequence[tuple[int, int]]) -> Values:
+    """Return rows of losses followed by the differences of every two."""
+    first, second = ([pair[end] for pair in pairs] for end in (0, 1))
+    return np.concatenate([values, values[first] - values[second]])
+
+
+def _resampled_means(table: Values, n_resamples: int, seed: int) -> Values:
+    """Return the mean over seeds of each loss for each resample of the images (losses, resamples)."""
+    n = table.shape[-1]
+    if n == 1:  # nothing to resample
+        return np.repeat(_values(table).mean(axis=1, keepdims=True), n_resamples, axis=1)
+    shape = table.shape[:-1]
+
+    def statistic(rows: Values, axis: int) -> Values:
+        resamples = rows.shape[1:-1]  # none, or those of a batch
+        means: Values = _values(rows.reshape(*shape, *resamples, n)).mean(axis=1)
+        return means
+
+    found = bootstrap(
+        (table.reshape(-1, n),),
+        statistic,
+        vectorized=True,
+        axis=-1,
+        n_resamples=n_resamples,
+        confidence_level=LEVEL,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+        batch=max(1, AT_ONCE // table.size),
+    )
+    drawn: Values = found.bootstrap_distribution
+    return drawn
+
+
+def _values(table: Values) -> Values:
+    """Return the value of each run from (columns, losses, seeds, ..., images): a mean, or a difference of medians."""
+    if len(table) == 1:
+        mean: Values = table[0].mean(axis=-1)
+        return mean
+    medians = _medians(table)
+    difference: Values = medians[0] - medians[1]
+    return difference
+
+
 def _medians(values: Values) -> Values:
-    """Return medians along the last axis: numpy's, in a quarter of its time, because one place is selected, not two."""
+    """Return numpy's medians along the last axis, in a quarter of its time: one position is selected, not two."""
     half = values.shape[-1] // 2
     ordered = np.partition(values, half, axis=-1)
     upper: Values = ordered[..., half]
     return upper if values.shape[-1] % 2 else (upper + ordered[..., :half].max(axis=-1)) / 2
 
 
-def _table(samples: Sequence[ArrayLike]) -> Values:
-    """Return the samples as rows (models x columns, images)."""
-    arrays = [np.asarray(sample, dtype=np.float64) for sample in samples]
+def _table(samples: Sequence[Sequence[ArrayLike]]) -> Values:
+    """Return the samples as one array (columns, losses, seeds, images)."""
+    runs = [[np.asarray(sample, dtype=np.float64) for sample in seeds] for seeds in samples]
+    counts = {len(seeds) for seeds in runs}
+    if len(counts) != 1 or 0 in counts:
+        got = ", ".join(str(len(seeds)) for seeds in runs) or "none"
+        raise InputValueError(checks.wording("intervals", "losses must have the same number of seeds", got))
+    arrays = [array for seeds in runs for array in seeds]
     shapes = {array.shape for array in arrays}
     if len(shapes) != 1 or arrays[0].ndim not in (1, 2) or not len(arrays[0]) or arrays[0].shape[1:] not in ((), (2,)):
-        got = ", ".join(str(array.shape) for array in arrays) or "none"
+        got = ", ".join(str(array.shape) for array in arrays)
         requirement = "samples must be of one shape, (n,) or (n, 2) with n > 0"
-        raise InputValueError(checks.wording("bootstrap", requirement, got))
-    table = np.concatenate([array.reshape(len(array), -1).T for array in arrays])
+        raise InputValueError(checks.wording("intervals", requirement, got))
+    table = np.array(runs).reshape(len(runs), len(runs[0]), len(arrays[0]), -1)
     if not np.isfinite(table).all():
-        raise InputValueError(checks.wording("bootstrap", "samples must be finite", "NaN or inf"))
-    return table
+        raise InputValueError(checks.wording("intervals", "samples must be finite", "NaN or inf"))
+    return np.ascontiguousarray(np.moveaxis(table, -1, 0))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from rich.console import Console
 
 from sincere.data.dataset import Dataset
 from sincere.errors import DataError
-from sincere.records.arrays import PerImage
+from sincere.records.arrays import PER_IMAGE, PerImage
 from sincere.records.comparing import (
     REQUEST,
     RUNS,
@@ -22,10 +24,11 @@ from sincere.records.comparing import (
 )
 from sincere.records.config import CONFIG
 from sincere.records.manifest import make_manifest
-from sincere.records.results import CSV, FIGURES, REPORT, RESULTS, Results
+from sincere.records.results import CSV, FIGURES, REPORT, RESULTS, TRAINED_MODELS, Results
 from sincere.report.page import write_report
 from sincere.report.tables import show, write_csv
-from sincere.statistics.comparison import chance_note, compare_losses
+from sincere.statistics.bootstrap import ENOUGH_SEEDS
+from sincere.statistics.comparison import chance_note, compare_losses, few_seeds_note, scope_of
 from sincere.workflows.evaluate import evaluate_run, quiet_or
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import check_measurable, check_metrics
@@ -36,6 +39,7 @@ from sincere.workflows.train import run_training
 from sincere.workflows.training_setup import check_names, resolve
 
 NAMES = {REQUEST, RUNS, RESULTS, CSV, REPORT, FIGURES}  # all that a comparison writes
+NOT_REPEATED = ("seeds", "overwrite", "quiet")  # settings that a suggested command leaves out
 REMEDY = "choose another folder with --out, or begin again with --overwrite"
 EPSILON_NOTE = "the paper does not compare margins of eps-SupInfoNCE: its epsilon asks for a margin of its own"
 
@@ -156,14 +160,17 @@ def _compared(request: CompareRequest, found: list[Results], device: torch.devic
         (row.loss, row.seed): row.model_copy(update={"folder": f"{RUNS}/{row.loss}-{row.seed}"})
         for row in (results.rows[0] for results in found)
     }
-    images = {key: PerImage.read(folder / row.folder) for key, row in rows.items()}
+    images = {key: PerImage.read(folder / row.folder, row.files.get(PER_IMAGE)) for key, row in rows.items()}
     metrics = found[0].metrics
     measuring = request.measuring()
     summaries, differences = compare_losses(images, list(metrics), n_resamples=request.resamples, seed=measuring.seed)
     notes = [note for results in found for note in results.notes]
     if "eps-supinfonce" in request.losses and "margin" in metrics:
         notes.append(EPSILON_NOTE)
-    if (note := chance_note(len(differences))) is not None:
+    scope = scope_of(summaries)
+    if scope == TRAINED_MODELS and differences:
+        notes.append(few_seeds_note(command_with_seeds(request)))
+    elif (note := chance_note(len(differences))) is not None:
         notes.append(note)
     return Results(
         kind="comparison",
@@ -172,7 +179,34 @@ def _compared(request: CompareRequest, found: list[Results], device: torch.devic
         rows=tuple(rows.values()),
         differences=tuple(differences),
         summaries=tuple(summaries),
+        scope=scope,
         notes=tuple(dict.fromkeys(notes)),
         measuring=measuring.choices(),
         manifest=make_manifest(seed=measuring.seed, device=str(device)),
     )
+
+
+def command_with_seeds(request: CompareRequest) -> str:
+    """Return the command that repeats a comparison with as many seeds as its losses need to be compared.
+
+    Example:
+        >>> command_with_seeds(CompareRequest(data="my photos", epochs=15))
+        "sincere compare --data 'my photos' --epochs 15 --seeds 0 1 2"
+    """
+    free = (seed for seed in count() if seed not in request.seeds)
+    seeds = (*request.seeds, *islice(free, max(0, ENOUGH_SEEDS - len(request.seeds))))
+    return shlex.join(["sincere", "compare", *_flags(request), "--seeds", *map(str, seeds)])
+
+
+def _flags(request: CompareRequest) -> Iterator[str]:
+    """Give the flags of the settings that were chosen and are not the defaults."""
+    for name, field in CompareRequest.model_fields.items():
+        value = getattr(request, name)
+        if name in NOT_REPEATED or name not in request.model_fields_set or value == field.default:
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            yield flag if value else f"--no-{flag.removeprefix('--')}"
+            continue
+        yield flag
+        yield from map(str, value) if isinstance(value, tuple) else [str(value)]

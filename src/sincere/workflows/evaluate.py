@@ -16,7 +16,7 @@ from sincere.records.measuring import EvaluateRequest, MeasureSettings
 from sincere.records.results import DataAbout, MetricAbout, Results, Row, TrainLoss
 from sincere.report.page import write_report
 from sincere.report.tables import show, write_csv
-from sincere.statistics.comparison import compare_losses, few_note, row_intervals
+from sincere.statistics.comparison import compare_losses, few_note
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import Measured, Say, check_metrics, measure
 from sincere.workflows.run_data import Trained, load_data, load_trained, stored_settings
@@ -82,12 +82,13 @@ def store(
 ) -> Results:
     """Write what was measured of one run into a folder, in place of what an earlier time left, and return it."""
     folder.remove(MEASURED)
-    measured.save(folder.path)
-    per_image = measured.per_image()
+    files = measured.save(folder.path)
+    one = {(settings.loss, settings.seed): measured.per_image()}
+    summaries, _ = compare_losses(one, list(measured.measures), n_resamples=request.resamples, seed=request.seed)
     row = Row(
         loss=settings.loss,
         seed=settings.seed,
-        metrics=row_intervals(per_image, n_resamples=request.resamples, seed=request.seed),
+        metrics=summaries[0].metrics,
         train_loss=TrainLoss(**trained.train_loss) if trained.train_loss is not None else None,
         seconds=trained.seconds,
         epochs=trained.epochs,
@@ -97,12 +98,10 @@ def store(
         classes=measured.classes,
         confusion=measured.confusion(),
         settings=settings.model_dump(mode="json", exclude_none=True),
+        files=files,
     )
     data = measured.data
     metrics = {name: MetricAbout(title=m.title, share=m.share) for name, m in measured.measures.items()}
-    names = list(metrics)
-    one = {(settings.loss, settings.seed): per_image}
-    summaries, _ = compare_losses(one, names, n_resamples=request.resamples, seed=request.seed)
     about = DataAbout(
         name=data.name,
         class_names=data.class_names,

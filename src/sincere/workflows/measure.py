@@ -28,7 +28,7 @@ from sincere.evaluation.plane import choose_points, in_the_plane, nearest_in
 from sincere.evaluation.probe import Probe, fast_probe, paper_probe
 from sincere.evaluation.subject import Measure, Part, Subject
 from sincere.models.embedding import EmbeddingModel
-from sincere.records.arrays import EmbeddingMap, PerImage
+from sincere.records.arrays import MAP, PER_IMAGE, EmbeddingMap, PerImage
 from sincere.records.measuring import MeasureChoices, MeasureSettings
 from sincere.records.results import ClassRow, MarginAbout
 from sincere.workflows.class_table import class_table, margin_about
@@ -75,12 +75,13 @@ class Measured:
             values={name: measure.values for name, measure in self.measures.items()},
         )
 
-    def confusion(self) -> tuple[tuple[int, ...], ...]:
-        """Return test images by class and 1-NN prediction."""
-        n = len(self.data.class_names)
-        places = self.subject.test.labels * n + self.subject.neighbours.predictions[1]
-        counts = torch.bincount(places, minlength=n * n).view(n, n)
-        return tuple(tuple(row) for row in counts.tolist())
+    def confusion(self) -> tuple[tuple[int, int, int], ...]:
+        """Return the cells of the confusion matrix that are not 0: label, 1-NN prediction, test images."""
+        pairs = torch.stack([self.subject.test.labels, self.subject.neighbours.predictions[1]], dim=1)
+        cells, counts = pairs.unique(dim=0, return_counts=True)
+        return tuple(
+            (label, predicted, n) for (label, predicted), n in zip(cells.tolist(), counts.tolist(), strict=True)
+        )
 
     def embedding_map(self) -> EmbeddingMap:
         """Return some of the test images in the plane."""
@@ -99,8 +100,8 @@ class Measured:
             method=method,
         )
 
-    def save(self, folder: Path) -> None:
-        """Write embeddings.safetensors, the probes, per_image.npz and map.npz."""
+    def save(self, folder: Path) -> dict[str, str]:
+        """Write embeddings.safetensors, the probes, per_image.npz and map.npz; return the SHA-256 of the last two."""
         tensors = {
             f"{name}.{field}": getattr(part, field).cpu().contiguous()
             for name, part in (("train", self.subject.train), ("test", self.subject.test))
@@ -109,8 +110,7 @@ class Measured:
         save_file(tensors, folder / EMBEDDINGS)
         for name, probe in self.subject.probes.items():
             probe.save(folder / PROBES[name], self.data.class_names)
-        self.per_image().write(folder)
-        self.embedding_map().write(folder)
+        return {PER_IMAGE: self.per_image().write(folder), MAP: self.embedding_map().write(folder)}
 
 
 def check_measurable(settings: MeasureChoices, data: Dataset) -> None:
