@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 
 from sincere import __version__
-from sincere.errors import SincereError
+from sincere.checks import printable
+from sincere.errors import InputValueError, SincereError
 
 VERBS: dict[str, tuple[str, str]] = {
     "compare": ("sincere.cli.compare:main", "train several losses on the same data, compare them, write a report"),
@@ -22,6 +24,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "datasets": ("sincere.cli.datasets:main", "list the data sets known by name"),
 }
 USAGE_ERROR, INTERRUPTED = 2, 130
+RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "JSM_NAMESPACE_RANK")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,8 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = f"did you mean {near[0]!r}?" if near else f"the verbs are {', '.join(VERBS)}"
         return _fail(f"{verb!r} is not a verb; {hint}")
     module, attribute = VERBS[verb][0].split(":")
-    run: Callable[[list[str]], int] = getattr(import_module(module), attribute)
     try:
+        _check_ranks()
+        run: Callable[[list[str]], int] = getattr(import_module(module), attribute)
         return run(rest)
     except SincereError as error:
         return _fail(str(error))
@@ -51,10 +55,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, BrokenPipeError):  # the reader of our output went away, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        return _fail(str(error))
+        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        return _fail(f"{where}{error.strerror or error}")
+    except MemoryError:
+        return _fail(f"{verb}: out of memory")
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # another one would only disturb the end
         print("sincere: interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+def _check_ranks() -> None:
+    """Raise for what would keep libraries from being imported: they take these variables for numbers."""
+    for name in RANKS:
+        if not os.environ.get(name, "0").isdecimal():
+            raise InputValueError(f"${name} must be a whole number; got {os.environ[name]!r}")
 
 
 def _help() -> str:
@@ -68,5 +83,6 @@ def _help() -> str:
 
 def _fail(message: str) -> int:
     rank = os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))  # of a process that shares a run
-    print(f"sincere: {'' if rank == '0' else f'rank {rank}: '}{message}", file=sys.stderr)
+    text = printable(" ".join(message.splitlines()))
+    print(f"sincere: {'' if rank == '0' else f'rank {printable(rank)}: '}{text}", file=sys.stderr)
     return USAGE_ERROR

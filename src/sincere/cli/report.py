@@ -6,8 +6,11 @@ from pathlib import Path
 
 from pydantic import Field
 
+from sincere.checks import printable
 from sincere.cli.flags import parse_request
+from sincere.errors import DataError
 from sincere.records.config import Settings
+from sincere.records.files import EVALUATION_LOCK, locked
 from sincere.records.measuring import POSITIONAL
 
 
@@ -28,5 +31,8 @@ def main(arguments: list[str]) -> int:
     request = parse_request(ReportRequest, arguments, verb="report")
     from sincere.report.page import write_report
 
-    print(write_report(request.folder, figures=request.figures))
+    if not request.folder.is_dir():
+        raise DataError(f"{request.folder}: no such folder")
+    with locked(request.folder, EVALUATION_LOCK):
+        print(printable(str(write_report(request.folder, figures=request.figures))))
     return 0

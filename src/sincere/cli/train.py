@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 import sys
 
+from sincere.checks import printable
 from sincere.cli import INTERRUPTED
 from sincere.cli.flags import request_from, split_config
-from sincere.records.config import CONFIG, TrainRequest, read_settings
+from sincere.records.config import CONFIG, TrainRequest, read_config
 
 
 def main(arguments: list[str]) -> int:
@@ -20,7 +21,7 @@ def main(arguments: list[str]) -> int:
         run_training(request)
     except InterruptedRunError as stopped:
         folder = shlex.quote(str(request.folder()))
-        print(f"sincere: {stopped}; go on with: sincere train --resume --out {folder}", file=sys.stderr)
+        print(printable(f"sincere: {stopped}; resume it with: sincere train --resume --out {folder}"), file=sys.stderr)
         return INTERRUPTED
     return 0
 
@@ -31,5 +32,5 @@ def _request(arguments: list[str]) -> TrainRequest:
     request = request_from(TrainRequest, flags, defaults, verb="train")
     stored = request.folder() / CONFIG
     if request.resume and stored.exists():
-        request = request_from(TrainRequest, flags, read_settings(stored), verb="train")
+        request = request_from(TrainRequest, flags, read_config(request.folder()), verb="train")
     return request

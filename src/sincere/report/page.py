@@ -15,7 +15,7 @@ import vl_convert
 from sincere.records.files import write_atomic
 from sincere.records.results import FIGURES, REPORT, MarginAbout
 from sincere.report import sections
-from sincere.report.figures import save_figure, vega_lite_version
+from sincere.report.figures import FORMATS, save_figure, vega_lite_version
 from sincere.report.map import Plane, map_data, planes_of
 from sincere.report.markup import Html, data_block, join, tag
 from sincere.report.panels import (
@@ -35,6 +35,8 @@ from sincere.report.panels import (
 from sincere.report.runs import Evidence, read_evidence
 from sincere.report.theme import ON_DARK, chart_config, class_colours
 
+FIGURE_NAMES = ("differences", "similarity", "training", "meters", "map", "confusion")
+FIGURE_FILES = {f"{name}.{suffix}" for name in FIGURE_NAMES for suffix in FORMATS}  # in figures/; others are the user's
 CONTENTS = {
     "results": "Results",
     "similarity": "Similarities",

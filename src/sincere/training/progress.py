@@ -11,6 +11,8 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from sincere.checks import printable
+
 LINE_SECONDS, STEP_SECONDS = 10.0, 60.0  # between plain lines: of epochs, and of steps in a long one
 
 
@@ -84,7 +86,7 @@ class TerminalReporter:
 
     def say(self, text: str) -> None:
         """Print above the bar."""
-        self.console.print(text, highlight=False, markup=False)
+        self.console.print(printable(text), highlight=False, markup=False)
 
     def stop(self) -> None:
         """Take the bar away."""
@@ -117,7 +119,7 @@ class LineReporter:
 
     def say(self, text: str) -> None:
         """Print a line."""
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
 
     def stop(self) -> None:
         """Nothing to take away."""

@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 
 from sincere.data.dataset import Dataset
+from sincere.data.identity import source_digest
 from sincere.errors import DataError
 from sincere.records.arrays import PER_IMAGE, PerImage
 from sincere.records.comparing import (
@@ -23,6 +24,7 @@ from sincere.records.comparing import (
     write_request,
 )
 from sincere.records.config import CONFIG
+from sincere.records.files import EVALUATION_LOCK, LOCK, locked, staged
 from sincere.records.manifest import make_manifest
 from sincere.records.results import CSV, FIGURES, REPORT, RESULTS, TRAINED_MODELS, Results
 from sincere.report.page import write_report
@@ -33,14 +35,13 @@ from sincere.workflows.evaluate import evaluate_run, quiet_or
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import check_measurable, check_metrics
 from sincere.workflows.run_data import load_data, stored_settings
-from sincere.workflows.run_folder import NAMES as RUN_NAMES
-from sincere.workflows.run_folder import RunFolder, check_nothing_else
+from sincere.workflows.run_folder import RunFolder, check_nothing_else, check_run_only
 from sincere.workflows.train import run_training
 from sincere.workflows.training_setup import check_names, resolve
 
-NAMES = {REQUEST, RUNS, RESULTS, CSV, REPORT, FIGURES}  # all that a comparison writes
+NAMES = {REQUEST, RUNS, RESULTS, CSV, REPORT, FIGURES, LOCK, EVALUATION_LOCK}  # all that a comparison writes
 NOT_REPEATED = ("seeds", "overwrite", "quiet")  # settings that a suggested command leaves out
-REMEDY = "choose another folder with --out, or begin again with --overwrite"
+REMEDY = "choose another folder with --out, or start over with --overwrite"
 EPSILON_NOTE = "the paper does not compare margins of eps-SupInfoNCE: its epsilon asks for a margin of its own"
 
 
@@ -52,7 +53,7 @@ def compare(**settings: Any) -> Results:
         DataError: The data or the folder are.
     """
     request = CompareRequest.make(**settings)
-    return stored_results(request) or run_comparison(request)
+    return stored_results(request, source_digest(request.data, request.data_dir)) or run_comparison(request)
 
 
 def run_comparison(request: CompareRequest, console: Console | None = None) -> Results:
@@ -63,17 +64,19 @@ def run_comparison(request: CompareRequest, console: Console | None = None) -> R
     _check(request)
     say(f"comparison: {folder}")
     device = choose_device(request.device)
+    identity = source_digest(request.data, request.data_dir)
     data = load_data(request, device, None if request.quiet else console)
     check_measurable(request, data)
-    if request.overwrite:
-        _clear(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = _runs(request, data, device, console, say)
-    results = _compared(request, rows, device)
-    results.write(folder)
-    write_csv(results, folder)
-    page = write_report(folder)
-    write_request(request, done=True)
+    with locked(folder):
+        if request.overwrite:
+            _clear(request, identity)
+        found = _runs(request, identity, data, device, console, say)
+        results = _compared(request, found, device)
+        with staged(folder, last=RESULTS) as work:
+            results.write(work)
+            write_csv(results, work)
+        page = write_report(folder)
+        write_request(request, identity, done=True)
     if not request.quiet:
         show(results, page, console)
     return results
@@ -89,28 +92,36 @@ def _check(request: CompareRequest) -> None:
         return
     if not folder.is_dir():
         raise DataError(f"{folder}: is a file; choose a folder with --out")
-    is_comparison = (folder / REQUEST).exists()
-    check_nothing_else(folder, NAMES if is_comparison else (), "a comparison's")
+    is_comparison = (folder / REQUEST).exists() or (folder / RUNS).exists()
+    check_nothing_else(folder, NAMES if is_comparison else {LOCK}, "a comparison's")
     for run in _run_folders(folder):
         if not run.is_dir():
             raise DataError(f"{run}: is not a comparison's; choose another folder with --out")
-        check_nothing_else(run, RUN_NAMES, "a run's")
+        if request.overwrite:
+            check_run_only(run)
 
 
 def _run_folders(folder: Path) -> list[Path]:
     return sorted((folder / RUNS).iterdir()) if (folder / RUNS).is_dir() else []
 
 
-def _clear(folder: Path) -> None:
-    """Remove a comparison; nothing else is in its folder, and no other process trains there."""
+def _clear(request: CompareRequest, identity: str | None) -> None:
+    """Remove the runs and results of a comparison, so that a kill at any moment leaves one that can be started over."""
+    folder = request.folder()
     with ExitStack() as locks:
         for run in _run_folders(folder):
             locks.enter_context(RunFolder(run).locked())
-        RunFolder(folder).remove(NAMES)
+        write_request(request, identity, done=False)
+        RunFolder(folder).remove(NAMES - {REQUEST, LOCK})
 
 
 def _runs(
-    request: CompareRequest, data: Dataset, device: torch.device, console: Console, say: Callable[[str], None]
+    request: CompareRequest,
+    identity: str | None,
+    data: Dataset,
+    device: torch.device,
+    console: Console,
+    say: Callable[[str], None],
 ) -> list[Results]:
     """Train and evaluate every loss with every seed; what is there already is taken as it is."""
     asked = [(loss, seed) for seed in request.seeds for loss in request.losses]
@@ -119,13 +130,16 @@ def _runs(
         if (folder.path / CONFIG).exists():
             wanted = resolve(request.run(loss, seed, resume=True).settings(), data, device)
             folder.check_same(wanted, REMEDY)
-        if (summary := folder.summary()) is not None and summary["data"] != data.digest:
+        summary, notes = folder.summary_or_note()
+        for note in notes:
+            say(f"note: {note}")
+        if summary is not None and summary["data"] != data.digest:
             raise DataError(f"{folder.path}: was trained on other data than {request.data} holds now; {REMEDY}")
-    write_request(request, done=False)
+    write_request(request, identity, done=False)
     found = []
     for number, ((loss, seed), folder) in enumerate(folders.items(), start=1):
         say(f"\n[{number}/{len(asked)}] {loss}, seed {seed}")
-        if folder.summary() is None:
+        if folder.summary_or_note()[0] is None:
             run_training(request.run(loss, seed, resume=(folder.path / CONFIG).exists()), console, data)
         else:
             say(f"{folder.path}: is trained already")
@@ -143,14 +157,16 @@ def _evaluated(
     """Return the results of a run, from its folder if they are what is asked for."""
     measuring = request.measuring()
     try:
-        stored, images = Results.read(folder.path), PerImage.read(folder.path)
+        stored = Results.read(folder.path)
+        images = PerImage.read(folder.path, stored.rows[0].files.get(PER_IMAGE))
         same = stored.measuring == measuring.choices() and stored.data.digest == data.digest
         whole = stored.rows[0].finished and images.values.keys() == stored.metrics.keys()
         if same and whole and stored.kind == "evaluation":
             return stored
     except DataError:  # missing, damaged or of another version: measured anew
         pass
-    return evaluate_run(folder, stored_settings(folder), data, measuring, device=device, say=say)
+    with locked(folder.path, EVALUATION_LOCK):
+        return evaluate_run(folder, stored_settings(folder), data, measuring, device=device, say=say)
 
 
 def _compared(request: CompareRequest, found: list[Results], device: torch.device) -> Results:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from rich.console import Console
 
+from sincere.checks import printable
 from sincere.data.dataset import Dataset
 from sincere.errors import DataError
 from sincere.records.config import TrainSettings
+from sincere.records.files import EVALUATION_LOCK, locked, staged
 from sincere.records.manifest import make_manifest
 from sincere.records.measuring import EvaluateRequest, MeasureSettings
-from sincere.records.results import DataAbout, MetricAbout, Results, Row, TrainLoss
-from sincere.report.page import write_report
+from sincere.records.results import FIGURES, RESULTS, DataAbout, MetricAbout, Results, Row, TrainLoss
+from sincere.report.page import FIGURE_FILES, write_report
 from sincere.report.tables import show, write_csv
 from sincere.statistics.comparison import compare_losses, few_note
 from sincere.workflows.hardware import choose_device
@@ -43,9 +46,11 @@ def run_evaluation(request: EvaluateRequest, console: Console | None = None) -> 
     changes = {"data": request.data, "data_dir": request.data_dir}
     moved = settings.model_copy(update={name: value for name, value in changes.items() if value is not None})
     device = choose_device(request.device)
-    data = load_data(moved, device, None if request.quiet else console)
-    results = evaluate_run(folder, settings, data, request, device=device, say=say)
-    finish(results, folder.path, request, console)
+    with locked(folder.path, EVALUATION_LOCK):
+        data = load_data(moved, device, None if request.quiet else console)
+        show_notes(data.notes, console)
+        results = evaluate_run(folder, settings, data, request, device=device, say=say)
+        finish(results, folder.path, request, console)
     return results
 
 
@@ -80,9 +85,29 @@ def store(
     kind: Literal["evaluation", "transfer"],
     device: torch.device,
 ) -> Results:
-    """Write what was measured of one run into a folder, in place of what an earlier time left, and return it."""
-    folder.remove(MEASURED)
-    files = measured.save(folder.path)
+    """Write what was measured of one run into a folder, and return it.
+
+    What an earlier time left there stays until all of the new is written.
+    """
+    with staged(folder.path, last=RESULTS) as work:
+        results = _write(work, measured, trained, settings, request, kind=kind, device=device)
+        written = {path.name for path in work.iterdir()}
+    folder.remove(MEASURED - written - {FIGURES, EVALUATION_LOCK})
+    folder.remove(f"{FIGURES}/{name}" for name in FIGURE_FILES)
+    return results
+
+
+def _write(
+    folder: Path,
+    measured: Measured,
+    trained: Trained,
+    settings: TrainSettings,
+    request: MeasureSettings,
+    *,
+    kind: Literal["evaluation", "transfer"],
+    device: torch.device,
+) -> Results:
+    files = measured.save(folder)
     one = {(settings.loss, settings.seed): measured.per_image()}
     summaries, _ = compare_losses(one, list(measured.measures), n_resamples=request.resamples, seed=request.seed)
     row = Row(
@@ -124,8 +149,8 @@ def store(
         measuring=request.choices(),
         manifest=make_manifest(seed=request.seed, device=str(device)),
     )
-    results.write(folder.path)
-    write_csv(results, folder.path)
+    results.write(folder)
+    write_csv(results, folder)
     return results
 
 
@@ -135,8 +160,13 @@ def finish(results: Results, folder: Path, request: MeasureSettings, console: Co
     if not request.quiet:
         show(results, page, console)
         return
-    for note in results.notes:
-        console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
+    show_notes(results.notes, console)
+
+
+def show_notes(notes: Iterable[str], console: Console) -> None:
+    """Print what a user should know, also where little is printed."""
+    for note in notes:
+        console.print(printable(f"note: {note}"), soft_wrap=True, highlight=False, markup=False)
 
 
 def quiet_or(quiet: bool, console: Console) -> Say:
@@ -144,6 +174,6 @@ def quiet_or(quiet: bool, console: Console) -> Say:
 
     def say(text: str) -> None:
         if not quiet:
-            console.print(text, soft_wrap=True, highlight=False, markup=False)
+            console.print(printable(text), soft_wrap=True, highlight=False, markup=False)
 
     return say

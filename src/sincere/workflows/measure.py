@@ -10,7 +10,6 @@ from typing import cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -31,6 +30,7 @@ from sincere.models.embedding import EmbeddingModel
 from sincere.records.arrays import MAP, PER_IMAGE, EmbeddingMap, PerImage
 from sincere.records.measuring import MeasureChoices, MeasureSettings
 from sincere.records.results import ClassRow, MarginAbout
+from sincere.records.tensors import write_tensors
 from sincere.workflows.class_table import class_table, margin_about
 from sincere.workflows.hardware import bfloat16_gains
 from sincere.workflows.run_folder import EMBEDDINGS, PROBES
@@ -103,11 +103,11 @@ class Measured:
     def save(self, folder: Path) -> dict[str, str]:
         """Write embeddings.safetensors, the probes, per_image.npz and map.npz; return the SHA-256 of the last two."""
         tensors = {
-            f"{name}.{field}": getattr(part, field).cpu().contiguous()
+            f"{name}.{field}": getattr(part, field).cpu().numpy()
             for name, part in (("train", self.subject.train), ("test", self.subject.test))
             for field in ("embeddings", "features", "labels", "ids")
         }
-        save_file(tensors, folder / EMBEDDINGS)
+        write_tensors(folder / EMBEDDINGS, tensors)
         for name, probe in self.subject.probes.items():
             probe.save(folder / PROBES[name], self.data.class_names)
         return {PER_IMAGE: self.per_image().write(folder), MAP: self.embedding_map().write(folder)}

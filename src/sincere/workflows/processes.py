@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -14,13 +15,15 @@ from typing import Any, cast
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+from lightning_fabric.strategies.ddp import DDPStrategy
 from lightning_fabric.strategies.launchers import subprocess_script
 from torch import Tensor
 
 from sincere import checks
 from sincere.data.dataset import ImageSet
 from sincere.data.loader import plain_batches
-from sincere.errors import DataError, InputValueError
+from sincere.errors import DataError, InputValueError, first_line
 from sincere.evaluation.embed import Embedded, embed
 from sincere.losses.processes import gather, sizes_of
 from sincere.models.embedding import EmbeddingModel
@@ -29,6 +32,7 @@ from sincere.training.fit import TrainingError
 from sincere.workflows.hardware import choose_precision
 
 COMMUNICATION = ("gloo", "nccl", "connection", "socket")  # words of what it raises
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"  # name of the interface
 WATCHER_SECONDS = 8.0  # Fabric looks at its processes every five
 
 
@@ -40,17 +44,22 @@ def start_processes(settings: TrainSettings, device: torch.device) -> Fabric:
     """
     n_processes = settings.devices * settings.nodes
     many = n_processes > 1
-    started = os.environ.get("WORLD_SIZE") if "RANK" in os.environ else None  # by torchrun
-    if started is not None and int(started) != n_processes:
+    started = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else None  # by torchrun
+    if started is not None and started != n_processes:
         requirement = f"devices x nodes must be {started}, the processes that torchrun has started"
         raise InputValueError(checks.wording("train", requirement, n_processes))
-    fabric = Fabric(
-        accelerator=device.type,
-        devices=settings.devices,
-        num_nodes=settings.nodes,
-        strategy="ddp" if many else "auto",
-        precision=cast(Any, choose_precision(settings.precision, device)),
-    )
+    try:
+        fabric = Fabric(
+            accelerator=device.type,
+            devices=settings.devices,
+            num_nodes=settings.nodes,
+            strategy=(LoopbackStrategy() if settings.nodes == 1 else "ddp") if many else "auto",
+            precision=cast(Any, choose_precision(settings.precision, device)),
+            # A single process needs no launcher, whatever SLURM has set.
+            plugins=None if many else LightningEnvironment(),
+        )
+    except (RuntimeError, ValueError) as error:
+        raise InputValueError(f"train: the processes cannot be started ({first_line(error)})") from error
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     if many:
         watcher = logging.getLogger(subprocess_script.__name__)
@@ -58,8 +67,41 @@ def start_processes(settings: TrainSettings, device: torch.device) -> Fabric:
         if not watcher.handlers:
             watcher.addHandler(logging.StreamHandler(sys.stderr))
             watcher.propagate = False
-    fabric.launch()
+    try:
+        fabric.launch()
+    except ValueError as error:  # Fabric's check of what SLURM has set
+        raise InputValueError(f"train: the processes cannot be started ({first_line(error)})") from error
     return fabric
+
+
+class LoopbackStrategy(DDPStrategy):
+    """DDP for the processes of one machine, which listen on its loopback interface alone.
+
+    Under torchrun and SLURM, which meet over the network, it is DDP as usual.
+    """
+
+    def _setup_distributed(self) -> None:
+        environment = self.cluster_environment
+        if isinstance(environment, LightningEnvironment) and not torch.distributed.is_initialized():
+            for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+                os.environ.setdefault(name, LOOPBACK)
+            rank, size = self.local_rank, self.num_processes
+            store = _loopback_store(environment.main_port, rank, size)
+            backend = self._get_process_group_backend()
+            torch.distributed.init_process_group(backend, rank=rank, world_size=size, store=store)
+        super()._setup_distributed()
+
+
+def _loopback_store(port: int, rank: int, size: int) -> Any:
+    """Return the store at which the processes of one machine meet."""
+    options: dict[str, Any] = {"world_size": size, "is_master": rank == 0, "use_libuv": False}
+    if rank == 0:
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen(size)
+        options["master_listen_fd"] = listener.detach()
+    return cast(Any, torch.distributed).TCPStore("127.0.0.1", port, **options)
 
 
 def is_follower() -> bool:
@@ -93,7 +135,7 @@ def lost_processes_told(fabric: Fabric) -> Iterator[None]:
             raise
         time.sleep(WATCHER_SECONDS)
         lost = f"process {fabric.global_rank} of {fabric.world_size} lost another one"
-        remedy = "go on with --resume"
+        remedy = "resume with --resume"
         raise TrainingError(f"train: {lost} ({str(error).splitlines()[0]}); {remedy}") from error
 
 

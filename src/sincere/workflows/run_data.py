@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -13,16 +14,17 @@ from rich.console import Console
 from sincere.data.catalog import load_dataset
 from sincere.data.dataset import Dataset
 from sincere.data.settings import LoadSettings
-from sincere.errors import DataError
-from sincere.models.embedding import WEIGHTS, EmbeddingModel, build_model, load_model, load_spec
+from sincere.errors import DataError, InputValueError, first_line
+from sincere.models.embedding import SPEC, WEIGHTS, EmbeddingModel, build_model, load_model, load_spec
 from sincere.records.config import CONFIG, TrainSettings
-from sincere.training.checkpoints import read
+from sincere.records.model import ModelSpec
+from sincere.training.checkpoints import DamagedError, read
 from sincere.training.progress import DecodingProgress
 from sincere.workflows.run_folder import RunFolder
 
 
 def load_data(settings: TrainSettings, device: torch.device, console: Console | None) -> Dataset:
-    """Load what a run learns from; without a console, silently."""
+    """Load what a run learns from; without a console, without telling how far it is."""
     options: dict[str, Any] = {"size": settings.size, "skip_bad_images": settings.skip_bad_images, "device": device}
     if settings.data_dir is not None:
         options["root"] = Path(settings.data_dir)
@@ -65,7 +67,10 @@ def stored_settings(folder: RunFolder) -> TrainSettings:
     """
     if not (folder.path / CONFIG).is_file():
         raise DataError(f"{folder.path}: holds no run; {CONFIG} is missing")
-    return TrainSettings.make(**folder.stored_settings())
+    try:
+        return TrainSettings.make(**folder.stored_settings())
+    except InputValueError as error:
+        raise DataError(f"{folder.path / CONFIG}: is no configuration of this version ({error})") from error
 
 
 def load_trained(folder: RunFolder) -> Trained:
@@ -74,23 +79,32 @@ def load_trained(folder: RunFolder) -> Trained:
     Raises:
         DataError: There is neither.
     """
-    rows = folder.log.rows()
     if (summary := folder.summary()) is not None and (folder.path / WEIGHTS).is_file():
         done = {name: summary[name] for name in ("epochs", "seconds", "train_loss", "data")}
         return Trained(load_model(folder.path), **done, notes=())
+    damaged: list[str] = []
     for path in reversed(folder.checkpoints.paths()):
         try:
             content = read(path)
-        except DataError:
+        except DamagedError as error:
+            damaged.append(str(error))
             continue
-        model = build_model(load_spec(folder.path))
-        model.load_state_dict(content["model"])
-        progress = content["progress"]
-        rows = [row for row in rows if row["seconds"] <= progress["seconds"]]
-        losses = {"first": rows[0]["loss"], "last": rows[-1]["loss"]} if rows else None
         why = "the run is not finished" if summary is None else f"{WEIGHTS} is missing"
-        note = f"{folder.path}: {why}; this is its last checkpoint, after step {progress['step']:,}"
-        digest = content["identity"]["data (contents)"]
-        return Trained(model.eval(), len(rows), cast(float, progress["seconds"]), losses, digest, (note,))
-    remedy = f"go on with `sincere train --resume --out {shlex.quote(str(folder.path))}`"
-    raise DataError(f"{folder.path}: holds neither a model nor a whole checkpoint; {remedy}")
+        note = f"{folder.path}: {why}; this is its last checkpoint, after step {int(path.stem.removeprefix('step-')):,}"
+        try:
+            return _from_checkpoint(content, load_spec(folder.path), (note, *damaged))
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"{path}: does not fit {SPEC} ({first_line(error)})") from error
+    remedy = f"resume it with `sincere train --resume --out {shlex.quote(str(folder.path))}`"
+    raise DataError(f"{folder.path}: holds neither a model nor an intact checkpoint; {remedy}")
+
+
+def _from_checkpoint(content: Mapping[str, Any], spec: ModelSpec, notes: tuple[str, ...]) -> Trained:
+    model = build_model(spec)
+    model.load_state_dict(content["model"])
+    rows = content["rows"]
+    losses = {"first": float(rows[0]["loss"]), "last": float(rows[-1]["loss"])} if rows else None
+    digest = str(content["identity"]["data (contents)"])
+    return Trained(model.eval(), len(rows), float(content["progress"]["seconds"]), losses, digest, notes)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import re
+import shlex
 import shutil
-import sys
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,21 +14,33 @@ from typing import Any
 from sincere.errors import DataError, InputValueError
 from sincere.models.embedding import SPEC, WEIGHTS
 from sincere.records.arrays import MAP, PER_IMAGE
-from sincere.records.config import CONFIG, TrainRequest, TrainSettings, differing, read_settings, write_config
-from sincere.records.files import write_atomic
+from sincere.records.config import CONFIG, TrainRequest, TrainSettings, differing, read_config, write_config
+from sincere.records.files import EVALUATION_LOCK, LOCK, UNFINISHED, locked, read_json, write_json
 from sincere.records.log import METRICS, MetricsLog
 from sincere.records.manifest import MANIFEST, make_manifest, write_manifest
 from sincere.records.results import CSV, FIGURES, REPORT, RESULTS
+from sincere.report.page import FIGURE_FILES
 from sincere.training.board import BOARD
-from sincere.training.checkpoints import Checkpoints
+from sincere.training.checkpoints import BEST, DAMAGED, Checkpoints
 
-SUMMARY, CHECKPOINTS, LOCK = "summary.json", "checkpoints", ".lock"
-SUMMARY_KEYS = {"epochs", "seconds", "train_loss", "knn1_test", "data"}
+SUMMARY, CHECKPOINTS = "summary.json", "checkpoints"
+SUMMARY_KINDS: dict[str, type | tuple[type, ...]] = {
+    "epochs": int,
+    "seconds": (int, float),
+    "train_loss": dict,
+    "knn1_test": (int, float),
+    "data": str,
+}
 EMBEDDINGS, TRANSFER = "embeddings.safetensors", "transfer"
 PROBES = {"linear": "linear.safetensors", "linear_paper": "linear_paper.safetensors"}  # classifiers, by their metric
-MEASURED = {RESULTS, CSV, PER_IMAGE, MAP, EMBEDDINGS, *PROBES.values(), REPORT, FIGURES}  # what an evaluation writes
-TRAINED = {CONFIG, MANIFEST, METRICS, CHECKPOINTS, BOARD, SPEC, WEIGHTS, SUMMARY}
-NAMES = {*TRAINED, *MEASURED, TRANSFER, LOCK}  # all that is written into a run
+MEASURED = {RESULTS, CSV, PER_IMAGE, MAP, EMBEDDINGS, *PROBES.values(), REPORT, FIGURES, EVALUATION_LOCK}
+TRAINED = {CONFIG, MANIFEST, METRICS, CHECKPOINTS, BOARD, SPEC, WEIGHTS, SUMMARY, LOCK}
+NAMES = {*TRAINED, *MEASURED, TRANSFER}  # all that is written into a run
+INSIDE = {  # what is written into its folders
+    CHECKPOINTS: re.compile(rf"(step-\d+\.pt|{re.escape(BEST)})({re.escape(DAMAGED)})?"),
+    BOARD: re.compile(r"events\.out\.tfevents\..*"),
+    FIGURES: re.compile("|".join(map(re.escape, sorted(FIGURE_FILES)))),
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +61,7 @@ class RunFolder:
 
     def stored_settings(self) -> dict[str, Any]:
         """Return the settings of the run, empty if there is none."""
-        return read_settings(self.path / CONFIG) if (self.path / CONFIG).exists() else {}
+        return read_config(self.path) if (self.path / CONFIG).exists() else {}
 
     def check_free(self, request: TrainRequest) -> None:
         """Refuse a folder that holds a run or anything else, unless told what to do with it.
@@ -61,15 +73,15 @@ class RunFolder:
         if request.resume and request.overwrite:
             raise InputValueError("train: resume and overwrite exclude each other")
         if request.resume and not (self.path / CONFIG).exists():
-            raise DataError(f"{self.path}: holds no run to resume; leave out --resume to begin one")
+            raise DataError(f"{self.path}: holds no run to resume; leave out --resume to start one")
         if request.resume or not self.path.exists():
             return
         if not self.path.is_dir():
             raise DataError(f"{self.path}: is a file; choose a folder with --out")
         names = {path.name for path in self.path.iterdir()} - {LOCK}
-        check_nothing_else(self.path, NAMES, "a run's")
+        check_run_only(self.path)
         if names and not request.overwrite:
-            remedy = "pass --resume to go on with it or --overwrite to replace it"
+            remedy = "pass --resume to resume it or --overwrite to replace it"
             raise DataError(f"{self.path}: holds a run already; {remedy}")
 
     def check_same(self, settings: TrainSettings, remedy: str = "resume takes the run's settings") -> None:
@@ -85,25 +97,13 @@ class RunFolder:
             more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
             raise DataError(f"{self.path}: its run has {names[0]} = {was!r}, not {asked!r}{more}; {remedy}")
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other processes out while this one trains here; a kill lets go of the folder, too.
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep other processes from training here.
 
         Raises:
-            DataError: Another process is in it.
+            DataError: Another process does.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        if sys.platform == "win32":
-            yield
-            return
-        import fcntl
-
-        with (self.path / LOCK).open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise DataError(f"{self.path}: another process is training in it") from error
-            yield
+        return locked(self.path)
 
     def begin(self, request: TrainRequest, settings: TrainSettings, device: str) -> None:
         """Write what the run is, in place of an earlier run if the request says so.
@@ -123,16 +123,31 @@ class RunFolder:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
     def summary(self) -> dict[str, Any] | None:
-        """Return the summary of a finished run; None if there is none, or it is damaged or of another version."""
+        """Return the summary of a finished run; None if there is none.
+
+        Raises:
+            DataError: It is damaged or of another version.
+        """
+        remedy = f"remove it and resume the run with `sincere train --resume --out {shlex.quote(str(self.path))}`"
         try:
-            found = json.loads((self.path / SUMMARY).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            found = read_json(self.path / SUMMARY, remedy=remedy)
+        except FileNotFoundError:
             return None
-        return found if isinstance(found, dict) and found.keys() >= SUMMARY_KEYS else None
+        sound = all(isinstance(found.get(name), kind) for name, kind in SUMMARY_KINDS.items())
+        if not sound or not all(isinstance(found["train_loss"].get(end), float | int) for end in ("first", "last")):
+            raise DataError(f"{self.path / SUMMARY}: is of another version; {remedy}")
+        return found
+
+    def summary_or_note(self) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+        """Return the summary, None without one; where it is damaged, a note instead: resuming writes the same again."""
+        try:
+            return self.summary(), ()
+        except DataError as error:
+            return None, (f"{str(error).partition(';')[0]}; the end of the run is repeated",)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Mark the run as finished."""
-        write_atomic(self.path / SUMMARY, json.dumps(summary, indent=1) + "\n")
+        write_json(self.path / SUMMARY, summary)
 
 
 def check_nothing_else(folder: Path, names: Collection[str], whose: str) -> None:
@@ -142,7 +157,32 @@ def check_nothing_else(folder: Path, names: Collection[str], whose: str) -> None
         DataError: With the first of them.
     """
     found = sorted(path.name for path in folder.iterdir())
-    foreign = [name for name in found if name not in names and not name.endswith(".unfinished")]
+    foreign = [name for name in found if name not in names and not name.endswith(UNFINISHED)]
+    if not foreign:
+        foreign = sorted(_foreign_inside(folder))
     if foreign:
         remedy = "choose another folder with --out"
         raise DataError(f"{folder}: holds files that are not {whose}, such as {foreign[0]}; {remedy}")
+
+
+def check_run_only(folder: Path) -> None:
+    """Raise if the folder of a run holds anything that is not the run's, also in its folders.
+
+    Raises:
+        DataError: With the first of it.
+    """
+    check_nothing_else(folder, NAMES, "a run's")
+    if (folder / TRANSFER).is_dir():
+        for place in sorted((folder / TRANSFER).iterdir()):
+            if not place.is_dir():
+                raise DataError(f"{place}: is not a run's; choose another folder with --out")
+            check_nothing_else(place, MEASURED, "a transfer's")
+
+
+def _foreign_inside(folder: Path) -> Iterator[str]:
+    """Yield what stands in the folders of a run and was not written by it."""
+    for name, own in INSIDE.items():
+        if (folder / name).is_dir():
+            for path in (folder / name).iterdir():
+                if path.is_dir() or not (own.fullmatch(path.name) or path.name.endswith(UNFINISHED)):
+                    yield f"{name}/{path.name}"

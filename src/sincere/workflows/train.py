@@ -17,11 +17,10 @@ from sincere.errors import DataError
 from sincere.evaluation.knn import accuracy_1nn
 from sincere.models.embedding import EmbeddingModel, load_model, save_model, save_spec
 from sincere.records.config import TrainRequest, TrainSettings
-from sincere.records.log import METRICS
 from sincere.training.board import BoardReporter, check_board
 from sincere.training.checkpoints import BEST, read
 from sincere.training.fit import Fit
-from sincere.training.progress import make_reporter
+from sincere.training.progress import Reporter, make_reporter
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.processes import (
     check_same_step,
@@ -32,7 +31,7 @@ from sincere.workflows.processes import (
     start_processes,
 )
 from sincere.workflows.run_data import load_data
-from sincere.workflows.run_folder import SUMMARY_KEYS, RunFolder
+from sincere.workflows.run_folder import SUMMARY_KINDS, RunFolder
 from sincere.workflows.training_setup import check_names, prepare, resolve
 
 
@@ -122,27 +121,34 @@ def _train(
     settings = resolve(request.settings(), data, fabric.device)
     if request.resume:
         folder.check_same(settings)
-        if (summary := folder.summary()) is not None:
+        if request.threads is None:  # as it began: the number of threads decides the last bits of the weights
+            began_with = folder.stored_settings().get("threads") or settings.threads
+            settings = settings.model_copy(update={"threads": began_with})
+        summary, notes = folder.summary_or_note()
+        if summary is not None:
             say(f"{folder.path}: is finished already")
-            return TrainResult(folder.path, settings, **{name: summary[name] for name in SUMMARY_KEYS - {"data"}})
+            kept = {name: summary[name] for name in SUMMARY_KINDS if name != "data"}
+            return TrainResult(folder.path, settings, **kept)
+        for note in notes:
+            reporter.say(f"note: {note}")
     seconds = request.checkpoint_minutes * 60
     with torch.random.fork_rng(), _thread_number(cast(int, settings.threads)):
         fit = prepare(folder, settings, data, fabric, reporter, say=say, checkpoint_seconds=seconds)
         with folder.locked() if fabric.is_global_zero else nullcontext():
             if request.resume:
                 with in_turn(fabric):
-                    notes = fit.resume()
+                    resumed = fit.resume()
                 check_same_step(fabric, fit.done.step, folder.path)
-                for note in notes:
+                for note in resumed:
                     reporter.say(f"note: {note}")
-                say(f"going on after step {fit.done.step:,} of {fit.plan.n_steps:,}")
+                say(f"resuming after step {fit.done.step:,} of {fit.plan.n_steps:,}")
             elif fabric.is_global_zero:
                 folder.begin(request, settings, str(fabric.device))
                 save_spec(cast(EmbeddingModel, fit.model.module).spec, folder.path)
             if request.tensorboard and fabric.is_global_zero:
                 fit.reporter = BoardReporter(reporter, folder.path, first_step=fit.done.step)
             fit.run()
-            return _finish(folder, settings, data, fit, say)
+            return _finish(folder, settings, data, fit, reporter, say)
 
 
 @contextmanager
@@ -164,19 +170,19 @@ def _finish(
     settings: TrainSettings,
     data: Dataset,
     fit: Fit,
+    reporter: Reporter,
     say: Callable[[str], None],
 ) -> TrainResult:
     """Save the model (the best checkpoint's, where there was validation) and its 1-NN accuracy on the test part."""
     done = fit.done
     if fit.plan.score is not None:
-        say(_take_best(fit))
+        line = _take_best(fit)
+        (reporter.say if line.startswith("warning") else say)(line)
     model = cast(EmbeddingModel, fit.model.module)
     model.eval()
     train_part, test_part = (embed_shared(model, part, fit.fabric) for part in (data.train, data.test))
     knn1 = accuracy_1nn(test_part.embeddings, test_part.labels, train_part.embeddings, train_part.labels)
-    rows = folder.log.rows()
-    if not rows:
-        raise DataError(f"{folder.path}: {METRICS} is missing or empty; begin again with --overwrite")
+    rows = fit.rows
     losses = {"first": rows[0]["loss"], "last": rows[-1]["loss"]}
     figures = {"epochs": len(rows), "seconds": done.seconds, "train_loss": losses, "knn1_test": knn1}
     if fit.fabric.is_global_zero:

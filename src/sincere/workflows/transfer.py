@@ -9,9 +9,10 @@ from rich.console import Console
 
 from sincere.errors import DataError
 from sincere.records.config import TrainSettings, source_name
+from sincere.records.files import EVALUATION_LOCK, locked
 from sincere.records.measuring import TransferRequest
 from sincere.records.results import RESULTS, Results
-from sincere.workflows.evaluate import finish, quiet_or, store
+from sincere.workflows.evaluate import finish, quiet_or, show_notes, store
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import check_metrics, measure
 from sincere.workflows.run_data import load_data, load_trained, stored_settings
@@ -46,10 +47,11 @@ def run_transfer(request: TransferRequest, console: Console | None = None) -> Re
         skip_bad_images=request.skip_bad_images,
     )
     data = load_data(other, device, None if request.quiet else console)
+    show_notes(data.notes, console)
     measured = measure(trained.model, data, request, device=device, temperature=settings.temperature, say=say)
-    folder.mkdir(parents=True, exist_ok=True)
-    results = store(RunFolder(folder), measured, trained, settings, request, kind="transfer", device=device)
-    finish(results, folder, request, console)
+    with locked(folder, EVALUATION_LOCK):
+        results = store(RunFolder(folder), measured, trained, settings, request, kind="transfer", device=device)
+        finish(results, folder, request, console)
     return results
 
 
