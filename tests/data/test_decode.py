@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sincere.data.decode import convert, decode, is_grey
+from sincere.data.decode import convert, decode
+from sincere.data.listing import GREY, UNREADABLE, inspect_file
 from sincere.errors import DataError
 
 RED = (220, 30, 40)
@@ -77,7 +78,7 @@ def test_sixteen_bits_are_scaled_whatever_an_image_holds(value: int, expected: i
     assert (decode(wide, 8, grey=True) == expected).all()
     assert decode(wide, 8, grey=False).shape == (8, 8, 3)
     assert (convert(Image.new("I", (8, 8), value), 8, grey=True) == expected).all()
-    assert is_grey(wide)
+    assert inspect_file(wide)[1:] == (GREY, 8)
 
 
 def test_values_out_of_range_are_an_error(tmp_path: Path) -> None:
@@ -111,7 +112,25 @@ def test_too_large_or_missing_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     path = save(tmp_path / "a.png", Image.new("RGB", (64, 64), RED))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     for bad in (path, tmp_path / "gone.png"):
-        assert is_grey(bad), "it has no say"
+        assert inspect_file(bad)[1] == UNREADABLE
         with pytest.raises(DataError) as caught:
             decode(bad, 8, grey=False)
         assert str(caught.value).startswith(f"{bad}: cannot be read as an image (")
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".tif"])
+def test_postscript_under_another_name_is_no_image(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pillow would hand it to Ghostscript, which runs what it says."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "gs").write_text(f"#!/bin/sh\ntouch {tmp_path}/executed\n")
+    (programs / "gs").chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=":")
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n")
+    with pytest.raises(DataError, match="cannot be read as an image"):
+        decode(path, 8, grey=False)
+    assert inspect_file(path)[1] == UNREADABLE
+    assert not (tmp_path / "executed").exists()

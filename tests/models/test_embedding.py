@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from PIL import Image
 
 from sincere.errors import DataError, InputValueError
 from sincere.models import ENCODERS, HEADS
-from sincere.models.embedding import EmbeddingModel, Preparation, build_model, load_model, save_model
+from sincere.models.embedding import EmbeddingModel, Preparation, build_model, load_model, save_model, save_spec
 from sincere.records.model import ModelSpec
 
 
@@ -133,10 +132,11 @@ def test_a_loaded_model_embeds_an_image_alone_as_in_a_batch(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("model.json", None, "holds no model; model.json is missing"),
-        ("model.safetensors", None, "holds no model; model.safetensors is missing"),
-        ("model.json", "{}", "its model is damaged (5 validation errors for ModelSpec)"),
-        ("model.safetensors", "nonsense", "its model is damaged"),
+        ("model.json", None, ": holds no model; model.json is missing"),
+        ("model.safetensors", None, ": holds no model; model.safetensors is missing"),
+        ("model.json", "{}", ": its model is damaged (5 validation errors for ModelSpec)"),
+        ("model.json", "{", "/model.json: is damaged: no readable JSON; copy it anew, or train again"),
+        ("model.safetensors", "nonsense", "/model.safetensors: is damaged ("),
     ],
 )
 def test_damaged_models(name: str, content: str | None, message: str, tmp_path: Path) -> None:
@@ -146,13 +146,12 @@ def test_damaged_models(name: str, content: str | None, message: str, tmp_path: 
         (tmp_path / name).write_text(content)
     with pytest.raises(DataError) as caught:
         load_model(tmp_path)
-    assert str(caught.value).startswith(f"{tmp_path}: {message}")
+    assert str(caught.value).startswith(f"{tmp_path}{message}")
 
 
 def test_weights_of_another_model(tmp_path: Path) -> None:
     save_model(build_model(spec()), tmp_path)
-    changed = {**json.loads((tmp_path / "model.json").read_text()), "dim": 64}
-    (tmp_path / "model.json").write_text(json.dumps(changed))
+    save_spec(spec(dim=64), tmp_path)
     with pytest.raises(DataError, match=r"model.safetensors does not fit model.json"):
         load_model(tmp_path)
 
@@ -190,3 +189,29 @@ def test_timm(name: str) -> None:
 def test_small_has_no_pretrained_weights() -> None:
     with pytest.raises(InputValueError, match="pretrained must be off for encoder small"):
         build_model(spec(), pretrained=True)
+
+
+def test_every_changed_byte_of_the_weights_is_noticed(tmp_path: Path) -> None:
+    save_model(build_model(spec()), tmp_path)
+    path = tmp_path / "model.safetensors"
+    content = path.read_bytes()
+    expected = load_model(tmp_path).state_dict()
+    generator = np.random.default_rng(0)
+    noticed = 0
+    for position in generator.integers(0, len(content), 60):
+        changed = bytearray(content)
+        changed[position] ^= 1 << int(generator.integers(8))
+        path.write_bytes(changed)
+        try:
+            found = load_model(tmp_path).state_dict()
+        except DataError:
+            noticed += 1
+            continue
+        assert all(torch.equal(found[name], expected[name]) for name in expected), "only padding may change unnoticed"
+    assert noticed > 50
+
+
+def test_others_may_read_the_weights(tmp_path: Path) -> None:
+    save_model(build_model(spec()), tmp_path)
+    (tmp_path / "plain").write_text("")
+    assert (tmp_path / "model.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
