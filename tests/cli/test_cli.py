@@ -188,6 +188,6 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
     assert error.startswith("sincere: stopped by SIGINT after ")
-    assert error.endswith(f"; go on with: sincere train --resume --out {out}\n")
+    assert error.endswith(f"; resume it with: sincere train --resume --out {out}\n")
     assert error.count("\n") == 1
     assert list((out / "checkpoints").glob("step-*.pt"))

@@ -76,7 +76,8 @@ def test_a_truncated_checkpoint_falls_back_and_says_so(
     newest = folder.checkpoints.paths()[-1]
     newest.write_bytes(newest.read_bytes()[:1000])
     sincere.train(resume=True, out=tmp_path / "run", quiet=True)
-    assert f"note: {newest}: is cut off or damaged; going back" in capsys.readouterr().out.replace("\n", " ")
+    said = capsys.readouterr().out.replace("\n", " ")
+    assert f"note: {newest}: is cut off or damaged, and was moved aside; resuming from the one before" in said
     again = weights(tmp_path / "run")
     assert all(torch.equal(whole[name], again[name]) for name in whole)
 
@@ -92,7 +93,7 @@ def test_a_finished_run_is_not_repeated(data: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("temperature = 0.5", "its checkpoint has temperature = 0.1, not 0.5; set it back, or begin again"),
+        ("temperature = 0.5", "its checkpoint has temperature = 0.1, not 0.5; set it back, or start over"),
         ("dim = 9", "its checkpoint has dim = 8, not 9"),
         ('optimizer = "sgd"', "its checkpoint has optimizer = 'muon', not 'sgd'"),
     ],
@@ -104,7 +105,11 @@ def test_a_checkpoint_of_another_configuration(
     stopped_after(5, monkeypatch, data=data, out=run, **QUICK)
     config = (run / "config.toml").read_text()
     name = line.split(" =")[0]
-    (run / "config.toml").write_text(re.sub(rf"^{name} = .*$", line, config, flags=re.MULTILINE))
+    changed = re.sub(rf"^{name} = .*$", line, config, flags=re.MULTILINE)
+    (run / "config.toml").write_text(changed)
+    with pytest.raises(DataError, match=r"config\.toml: was damaged or changed since the run began"):
+        sincere.train(resume=True, out=run, quiet=True)
+    (run / "config.toml").write_text(changed.partition("# SHA-256")[0])  # as an older version wrote it
     with pytest.raises(DataError) as caught:
         sincere.train(resume=True, out=run, quiet=True)
     assert message in str(caught.value)
@@ -128,11 +133,11 @@ def test_changed_data_are_noticed_and_moved_data_are_not_minded(
 def test_a_damaged_best_checkpoint_does_not_keep_a_run_from_its_end(
     data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = {**QUICK, "batch_size": 16, "quiet": False, "validation": 0.2, "validate_every": 1}
+    options = {**QUICK, "batch_size": 16, "validation": 0.2, "validate_every": 1}
     sincere.train(data=data, out=tmp_path / "run", **options)
     (tmp_path / "run" / "summary.json").unlink()
     (tmp_path / "run" / "checkpoints" / "best.pt").write_bytes(b"cut off")
-    assert sincere.train(resume=True, out=tmp_path / "run").epochs == 4
+    assert sincere.train(resume=True, out=tmp_path / "run", quiet=True).epochs == 4
     said = " ".join(capsys.readouterr().out.split())
     assert "best.pt: is cut off or damaged; taking the last weights instead of the best" in said
 
@@ -143,3 +148,56 @@ def test_micro_batches_resume(data: str, tmp_path: Path, monkeypatch: pytest.Mon
     stopped_after(5, monkeypatch, out=tmp_path / "parts", **options)
     sincere.train(out=tmp_path / "parts", resume=True, quiet=True)
     assert same_weights(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_a_damaged_line_of_the_log_is_written_again(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, options = tmp_path / "run", {**QUICK, "batch_size": 16, "data": data}
+    whole = sincere.train(out=tmp_path / "whole", **options)
+    stopped_after(8, monkeypatch, out=run, **options)
+    log = RunFolder(run).log
+    before = log.rows()
+    lines = log.path.read_bytes().splitlines(keepends=True)
+    assert len(lines) >= 2
+    log.path.write_bytes(b"".join([lines[0][:20] + b"?" + lines[0][21:], *lines[1:]]))
+    again = sincere.train(resume=True, out=run, quiet=True)
+    assert "metrics.jsonl: damaged lines (1) were written again from the checkpoint" in capsys.readouterr().out
+    assert log.rows()[: len(before)] == before
+    assert again.epochs == whole.epochs
+
+
+def test_a_damaged_summary_is_written_again(data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = sincere.train(data=data, out=tmp_path / "run", **QUICK)
+    path = tmp_path / "run" / "summary.json"
+    path.write_text(path.read_text().replace('"epochs": 4', '"epochs": 3'))
+    assert sincere.train(resume=True, out=tmp_path / "run", quiet=True) == first
+    assert "the end of the run is repeated" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("side", [1, 2, 4, 7])
+def test_tiny_images_train_resume_and_evaluate(side: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(0)
+    arrays = {
+        f"{part}_{name}": values
+        for part, n in (("train", 40), ("test", 12))
+        for name, values in (
+            ("images", generator.integers(0, 256, (n, side, side, 3), dtype=np.uint8)),
+            ("labels", np.arange(n) % 2),
+        )
+    }
+    path = tmp_path / "tiny.npz"
+    np.savez(path, **arrays)
+    stopped_after(3, monkeypatch, data=path, out=tmp_path / "run", **QUICK)
+    sincere.train(resume=True, out=tmp_path / "run", quiet=True)
+    results = sincere.evaluate(tmp_path / "run", metrics=("knn",), resamples=100, report=False, quiet=True)
+    assert results.data.n_test == 12
+
+
+def test_a_run_is_resumed_with_the_threads_it_began_with(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine with more cores it ends the same."""
+    stopped_after(3, monkeypatch, data=data, out=tmp_path / "run", **{**QUICK, "threads": 1})
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
+    assert sincere.train(resume=True, out=tmp_path / "run", quiet=True).settings.threads == 1

@@ -15,12 +15,10 @@ from tests.workflows.conftest import QUICK
 
 def test_a_folder_with_another_run_is_refused(data: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    with pytest.raises(DataError, match="holds no run to resume; leave out --resume to begin one"):
+    with pytest.raises(DataError, match="holds no run to resume; leave out --resume to start one"):
         sincere.train(data=data, out=run, resume=True, quiet=True)
     sincere.train(data=data, out=run, **QUICK)
-    with pytest.raises(
-        DataError, match="holds a run already; pass --resume to go on with it or --overwrite to replace it"
-    ):
+    with pytest.raises(DataError, match="holds a run already; pass --resume to resume it or --overwrite to replace it"):
         sincere.train(data=data, out=run, **QUICK)
     with pytest.raises(DataError) as caught:
         sincere.train(out=run, resume=True, temperature=0.2, quiet=True)
@@ -61,7 +59,7 @@ def test_a_folder_taken_in_between_is_left_alone(data: str, tmp_path: Path, monk
 
 
 def test_two_processes_do_not_share_a_folder(data: str, tmp_path: Path) -> None:
-    with RunFolder(tmp_path / "run").locked(), pytest.raises(DataError, match="another process is training in it"):
+    with RunFolder(tmp_path / "run").locked(), pytest.raises(DataError, match="another process is working in it"):
         sincere.train(data=data, out=tmp_path / "run", **QUICK)
 
 
@@ -73,3 +71,17 @@ def test_a_begin_cut_short_can_be_overwritten(data: str, tmp_path: Path) -> None
     with pytest.raises(DataError, match="holds a run already"):
         sincere.train(data=data, out=run, **QUICK)
     assert sincere.train(data=data, out=run, overwrite=True, **QUICK).epochs == 4
+
+
+@pytest.mark.parametrize(
+    "name", ["figures/mine.png", "checkpoints/notes.txt", "transfer/other/mine.txt", "tensorboard/x"]
+)
+def test_overwrite_never_touches_files_in_folders_named_like_ours(name: str, data: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    sincere.train(data=data, out=run, **QUICK)
+    (run / name).parent.mkdir(parents=True, exist_ok=True)
+    (run / name).write_text("mine")
+    with pytest.raises(DataError, match="holds files that are not a"):
+        sincere.train(data=data, out=run, overwrite=True, **QUICK)
+    assert (run / name).read_text() == "mine"
+    assert (run / "model.safetensors").exists()
