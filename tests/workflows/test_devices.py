@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 
 from sincere.workflows.run_folder import RunFolder
 
-# 21 steps without batch norms, gentle, so that rounding does not grow from step to step.
-WORDS = "--epochs 7 --batch-size 20 --head linear --dim 8 --norm group --optimizer sgd --learning-rate 0.002"
+# 12 steps without batch norms, gentle: rounding grows from step to step, and how fast depends on the CPU.
+WORDS = "--epochs 4 --batch-size 20 --head linear --dim 8 --norm group --optimizer sgd --learning-rate 0.002"
 FLAGS = [*WORDS.split(), "--temperature", "0.5", "--no-channels-last", "--threads", "1", "--validate-every", "3"]
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "CI"))}
 
@@ -35,7 +35,7 @@ def same(one: Path, other: Path) -> None:
     for name, value in a.items():
         torch.testing.assert_close(b[name], value, atol=1e-5, rtol=1e-4, msg=name)
     rows = [RunFolder(folder).log.rows() for folder in (one, other)]
-    assert len(rows[0]) == len(rows[1]) == 7
+    assert len(rows[0]) == len(rows[1]) == 4
     for mine, theirs in zip(*rows, strict=True):
         for key in ("loss", "chance", "floor", "partner_similarity", "noise_similarity", "repulsion_share"):
             assert mine[key] == pytest.approx(theirs[key], abs=1e-4), key
@@ -97,6 +97,8 @@ def test_a_killed_process_takes_the_job_down_and_its_run_goes_on_with_fewer(
         assert job.poll() is None
         time.sleep(0.1)
     ranks = {child.environ()["LOCAL_RANK"]: child for child in psutil.Process(job.pid).children()}
+    sockets = [s for p in (psutil.Process(job.pid), *ranks.values()) for s in p.net_connections("inet")]
+    assert {s.laddr.ip for s in sockets if s.status == psutil.CONN_LISTEN} <= {"127.0.0.1", "::1"}
     killed = time.monotonic()
     ranks["2"].kill()
     _, errors = job.communicate(timeout=60)
@@ -106,7 +108,7 @@ def test_a_killed_process_takes_the_job_down_and_its_run_goes_on_with_fewer(
     assert not [child for child in ranks.values() if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
     result = run(command(data, folder, "--devices", "2", "--resume"))
     assert result.returncode == 0, result.stderr
-    assert "going on after step" in result.stdout
+    assert "resuming after step" in result.stdout
     same(alone, folder)
 
 
