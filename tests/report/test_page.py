@@ -17,6 +17,7 @@ import pytest
 
 from sincere.cli.report import main
 from sincere.errors import DataError, InputValueError
+from sincere.records.files import read_json, write_json
 from sincere.records.results import Results
 from sincere.report.page import write_report
 from sincere.report.panels import MOST_CLASSES
@@ -63,9 +64,9 @@ def written(folder: Path) -> Elements:
 def change(folder: Path, edit: Callable[[dict[str, Any]], None]) -> None:
     """Edit results.json; what comes out is checked to be results still."""
     path = folder / "results.json"
-    content = json.loads(path.read_text())
+    content = read_json(path, remedy="")
     edit(content)
-    path.write_text(json.dumps(content))
+    write_json(path, content)
     Results.read(folder)
 
 
@@ -223,6 +224,19 @@ def test_a_run_s_own_folder(tmp_path: Path) -> None:
     change(tmp_path, lambda content: content["rows"][0].update(folder="."))
     (tmp_path / "results.json").rename(run / "results.json")
     assert "training-0" in written(run).data()["charts"]
+
+
+def test_stale_figures_go_and_the_users_files_stay(tmp_path: Path) -> None:
+    make_comparison(tmp_path, losses=("sincere",), n_test=30)
+    figures = tmp_path / "figures"
+    figures.mkdir()
+    kept = ("mine.png", "differences.txt", "notes.svg")
+    for name in (*kept, "differences.png", "differences.pdf"):  # a single run has no differences
+        (figures / name).write_text("earlier")
+    write_report(tmp_path)
+    assert not list(figures.glob("differences.p*"))
+    assert all((figures / name).read_text() == "earlier" for name in kept)
+    assert not list(figures.glob(".*"))
 
 
 def test_no_results(tmp_path: Path) -> None:

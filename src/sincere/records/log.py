@@ -20,16 +20,28 @@ class MetricsLog:
     path: Path
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the rows; a last line cut off by a kill is not one."""
+        """Return the rows; lines that are damaged are left out, such as a last one cut off by a kill."""
+        return [row for _, row in self._lines() if isinstance(row, dict)]
+
+    def damaged(self) -> list[int]:
+        """Return the numbers of the lines that are damaged, from 1; a last one cut off by a kill is not counted."""
+        lines = self._lines()
+        if lines and lines[-1][1] is None:
+            lines.pop()
+        return [number for number, row in lines if not isinstance(row, dict)]
+
+    def _lines(self) -> list[tuple[int, Any]]:
+        """Return number and content of every line, None where it is no JSON."""
         if not self.path.exists():
             return []
-        rows = []
-        for line in self.path.read_text(encoding="utf-8").splitlines():
+        found: list[tuple[int, Any]] = []
+        text = self.path.read_bytes().decode("utf-8", "replace")
+        for number, line in enumerate(text.split("\n")[: -1 if text.endswith("\n") else None], start=1):
             try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
-        return rows
+                found.append((number, json.loads(line)))
+            except (ValueError, RecursionError):
+                found.append((number, None))
+        return found
 
     def keep(self, n_epochs: int) -> list[dict[str, Any]]:
         """Drop what was written after `n_epochs` epochs, when a run goes on from there; return what stays."""

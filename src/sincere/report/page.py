@@ -15,7 +15,7 @@ import vl_convert
 from sincere.records.files import write_atomic
 from sincere.records.results import FIGURES, REPORT, MarginAbout
 from sincere.report import sections
-from sincere.report.figures import save_figure, vega_lite_version
+from sincere.report.figures import FORMATS, save_figure, vega_lite_version
 from sincere.report.map import Plane, map_data, planes_of
 from sincere.report.markup import Html, data_block, join, tag
 from sincere.report.panels import (
@@ -47,7 +47,7 @@ CONTENTS = {
 
 
 def write_report(folder: Path, *, figures: bool = True) -> Path:
-    """Write report.html, and the figures as PNG, SVG and PDF into figures/, from a folder with results.json.
+    """Write the figures as PNG, SVG and PDF into figures/, then report.html, from a folder with results.json.
 
     Raises:
         DataError: There are no results, or they are damaged.
@@ -59,6 +59,9 @@ def write_report(folder: Path, *, figures: bool = True) -> Path:
         for figure in drawn.values():
             if figure.panels:
                 save_figure(figure.whole(), folder / FIGURES, figure.name)
+                continue
+            for suffix in FORMATS:  # that an earlier report left; other files there are the user's
+                (folder / FIGURES / f"{figure.name}.{suffix}").unlink(missing_ok=True)
     path = folder / REPORT
     write_atomic(path, _page(evidence, planes, drawn))
     return path
