@@ -33,6 +33,7 @@ from sincere.records.results import (
 
 SCRIPT = "<script>alert(1)</script>"
 CLASSES = ("zero", SCRIPT, "two", "three", "four & more", 'fi"ve', "six", "seven", "eight", "nine")
+HOSTILE = ("\x1b[31mred", "a\nb", "\udcff", SCRIPT, "\u202eevil", "long " * 60, "x" * 300, "\x00", "\u2028", "&lt;")
 LOSSES = ("sincere", "supcon", "eps-supinfonce")
 NOISE_CENTRES = {"sincere": 0.06, "supcon": 0.42, "eps-supinfonce": 0.05}
 N_NEIGHBOURS = 5

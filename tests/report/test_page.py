@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import re
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from sincere.cli.report import main
 from sincere.errors import DataError, InputValueError
@@ -21,8 +23,8 @@ from sincere.records.files import read_json, write_json
 from sincere.records.results import Results
 from sincere.report.page import write_report
 from sincere.report.panels import MOST_CLASSES
-from sincere.report.tables import finding
-from tests.report.made import CLASSES, LOSSES, SCRIPT, make_comparison, rows_of
+from sincere.report.tables import finding, show
+from tests.report.made import CLASSES, HOSTILE, LOSSES, SCRIPT, make_comparison, rows_of
 
 FIGURES = ("confusion", "differences", "map", "meters", "similarity", "training")
 STARTS = {"png": b"\x89PNG", "svg": b"<svg", "pdf": b"%PDF"}
@@ -102,6 +104,20 @@ def test_names_are_escaped(reported: Path) -> None:
     assert page.data()["class_names"] == list(CLASSES)
     data = next(text for attributes, text in page.scripts if attributes.get("id") == "report-data")
     assert not set("<>&") & set(data)
+
+
+def test_hostile_names_are_drawn_and_written(tmp_path: Path) -> None:
+    make_comparison(tmp_path, class_names=HOSTILE, n_test=60)
+    write_report(tmp_path)
+    results = Results.read(tmp_path)
+    assert list(results.data.class_names[:3]) == [r"\x1b[31mred", r"a\nb", r"\udcff"]
+    assert len(list((tmp_path / "figures").iterdir())) == len(FIGURES) * len(STARTS)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert not set("\x00\x1b\u202e\u2028") & set(text)
+    svg = (tmp_path / "figures" / "confusion.svg").read_text(encoding="utf-8")
+    assert r"\x1b[31mred" in svg
+    show(results, None, Console(file=(said := io.StringIO())))
+    assert "\x1b" not in said.getvalue()
 
 
 def test_no_element_loads_anything(reported: Path) -> None:
