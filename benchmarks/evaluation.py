@@ -24,7 +24,7 @@ from sincere.evaluation.neighbours import find_neighbours
 from sincere.statistics.bootstrap import intervals
 
 N_TEST, N_TRAIN, D, N_CLASSES = 10_000, 50_000, 128, 10
-N_MODELS, N_RESAMPLES = 3, 1000
+N_LOSSES, N_SEEDS, N_RESAMPLES = 3, 3, 1000
 
 
 def embeddings(n: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -49,11 +49,11 @@ def search_times(seconds: float) -> dict[str, object]:
 
 def bootstrap_times(seconds: float) -> dict[str, dict[str, float | int]]:
     generator = np.random.default_rng(0)
-    right = [(generator.random(N_TEST) < 0.9).astype(float) for _ in range(N_MODELS)]
-    similarities = [generator.random((N_TEST, 2)) for _ in range(N_MODELS)]
+    right = generator.random((N_LOSSES, N_SEEDS, N_TEST)) < 0.9
+    similarities = generator.random((N_LOSSES, N_SEEDS, N_TEST, 2))
     cases = {
-        "accuracies": partial(intervals, right, n_resamples=N_RESAMPLES),
-        "margins": partial(intervals, similarities, n_resamples=N_RESAMPLES),
+        "accuracies": partial(intervals, list(right), n_resamples=N_RESAMPLES),
+        "margins": partial(intervals, list(similarities), n_resamples=N_RESAMPLES),
     }
     return {name: summary(t) for name, t in time_in_turns(cases, seconds=seconds, warm_up=1).items()}
 
@@ -83,7 +83,8 @@ def main() -> None:
         "d": D,
         "search": {**search_times(options.seconds), "peak_extra_bytes": search_bytes()},
         "bootstrap": {
-            "n_models": N_MODELS,
+            "n_losses": N_LOSSES,
+            "n_seeds": N_SEEDS,
             "n_resamples": N_RESAMPLES,
             "cases": bootstrap_times(options.seconds),
         },

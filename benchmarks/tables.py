@@ -217,9 +217,9 @@ def evaluation(results: dict[str, Any]) -> str:
         [name, f"{case['median_ms'] / 1e3:.2f} s", f"{case['low_ms'] / 1e3:.2f} to {case['high_ms'] / 1e3:.2f} s"]
         for name, case in [*search["cases"].items(), *resampling["cases"].items()]
     ]
-    n_resamples, n_models = resampling["n_resamples"], resampling["n_models"]
+    models = f"{resampling['n_losses']} losses with {resampling['n_seeds']} seeds and their differences"
     for row, name in zip(rows[2:], resampling["cases"], strict=True):
-        row[0] = f"bootstrap of {name}: {n_models} models and their differences, {n_resamples:,} resamples"
+        row[0] = f"bootstrap of {name}: {models}, {resampling['n_resamples']:,} resamples"
     sizes = f"{results['n_test']:,} test and {results['n_train']:,} training embeddings of {results['d']} numbers"
     ratio = f"{search['time_over_faiss']:.2f} times the search alone (median over rounds)"
     found = f"Neighbours for k = 1 and 5 with margins take {ratio}"

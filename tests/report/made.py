@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sincere.records.arrays import EmbeddingMap
+from sincere.records.arrays import MAP, EmbeddingMap
 from sincere.records.config import TrainSettings, write_config
 from sincere.records.estimates import Estimate
 from sincere.records.histograms import Histogram
@@ -33,6 +33,7 @@ from sincere.records.results import (
 
 SCRIPT = "<script>alert(1)</script>"
 CLASSES = ("zero", SCRIPT, "two", "three", "four & more", 'fi"ve', "six", "seven", "eight", "nine")
+HOSTILE = ("\x1b[31mred", "a\nb", "\udcff", SCRIPT, "\u202eevil", "long " * 60, "x" * 300, "\x00", "\u2028", "&lt;")
 LOSSES = ("sincere", "supcon", "eps-supinfonce")
 NOISE_CENTRES = {"sincere": 0.06, "supcon": 0.42, "eps-supinfonce": 0.05}
 N_NEIGHBOURS = 5
@@ -77,7 +78,7 @@ def results_of(rows: Sequence[Row], class_names: Sequence[str], n_test: int) -> 
             loss=loss,
             seeds=seeds,
             metrics=metrics[loss],
-            over_seeds=metrics[loss] if len(seeds) > 1 else {},
+            seed_std=dict.fromkeys(ABOUT, 0.012) if len(seeds) > 1 else {},
             bold=("margin",) if len(losses) > 1 and metrics[loss]["margin"].estimate > 0.7 else (),
         )
         for loss in losses
@@ -89,6 +90,7 @@ def results_of(rows: Sequence[Row], class_names: Sequence[str], n_test: int) -> 
         rows=tuple(rows),
         differences=tuple(differences),
         summaries=tuple(summaries),
+        scope="losses" if len(seeds) >= 3 else "trained models",
         notes=("the paper does not compare margins of eps-SupInfoNCE",),
         measuring={"metrics": list(ABOUT), "n_resamples": 1000},
         manifest=_manifest("compare", 0),
@@ -122,12 +124,11 @@ def _write_run(
     target = 1 - random.gamma(2, 0.02, n)
     noise = np.clip(random.normal(NOISE_CENTRES.get(loss, 0.2), 0.12, n), -1, 1)
     predictions = np.where(random.random(n) < 0.03, random.integers(n_classes, size=n), labels)
-    _write_map(run, labels, predictions, n_classes, pixels, random, spread=2.0 if loss == "supcon" else 1.0)
+    digest = _write_map(run, labels, predictions, n_classes, pixels, random, spread=2.0 if loss == "supcon" else 1.0)
     accuracy = float((predictions == labels).mean())
     margin = margin_of(target, noise)
     assert margin.margin is not None
-    confusion = np.zeros((n_classes, n_classes), dtype=int)
-    np.add.at(confusion, (labels, predictions), 1)
+    cells, images = np.unique(np.stack([labels, predictions], axis=1), axis=0, return_counts=True)
     return Row(
         loss=loss,
         seed=seed,
@@ -145,8 +146,9 @@ def _write_run(
             _class_row(class_names, c, target[labels == c], noise[labels == c], predictions[labels == c])
             for c in range(n_classes)
         ),
-        confusion=tuple(tuple(map(int, row)) for row in confusion),
+        confusion=tuple((int(i), int(j), int(n)) for (i, j), n in zip(cells, images, strict=True)),
         settings=settings.model_dump(mode="json"),
+        files={MAP: digest},
     )
 
 
@@ -212,14 +214,14 @@ def _write_map(
     random: np.random.Generator,
     *,
     spread: float,
-) -> None:
+) -> str:
     angles = 2 * np.pi * labels / n_classes
     points = 10 * np.stack([np.cos(angles), np.sin(angles)], axis=1) + spread * random.normal(size=(len(labels), 2))
     distances = ((points[:, None] - points[None]) ** 2).sum(axis=2)
     np.fill_diagonal(distances, np.inf)
     patterns = np.random.default_rng(1).random((n_classes, *pixels))
     grain = np.random.default_rng(2).random((len(labels), *pixels))
-    EmbeddingMap(
+    return EmbeddingMap(
         ids=1000 + np.arange(len(labels)),
         labels=labels,
         predictions=predictions,

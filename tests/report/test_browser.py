@@ -20,9 +20,11 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
+from sincere.checks import printable
 from sincere.records.arrays import EmbeddingMap
+from sincere.report.page import write_report
 from sincere.report.theme import BLUE, ON_DARK
-from tests.report.made import CLASSES, LOSSES, SCRIPT
+from tests.report.made import CLASSES, HOSTILE, LOSSES, SCRIPT, make_comparison
 
 CHROMIUM, DRIVER = (shutil.which("chromium") or shutil.which("google-chrome")), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
@@ -202,6 +204,29 @@ def test_a_script_as_a_name_is_text(page: webdriver.Chrome) -> None:
     assert page.execute_script(inside) == 0
     with pytest.raises(NoAlertPresentException):
         page.switch_to.alert.accept()
+
+
+@pytest.mark.parametrize("screen", [1280, 390])
+def test_hostile_names_are_shown_as_text(browser: webdriver.Chrome, tmp_path: Path, screen: int) -> None:
+    width(browser, screen)
+    logs(browser)
+    load(browser, write_report(make_comparison(tmp_path, class_names=HOSTILE, n_test=60), figures=False).as_uri())
+    said, asked = logs(browser)
+    assert (said, outside(asked)) == ([], [])
+    shown = [printable(name) for name in HOSTILE]
+    rows = "return [...document.querySelector('table.sortable').tBodies[0].rows].map((row) => row.cells[0].textContent)"
+    assert browser.execute_script(rows) == shown
+    for name in browser.execute_script("return Object.keys(report.charts)"):
+        assert browser.find_elements(By.CSS_SELECTOR, f"#{name} svg .role-mark"), name
+    one(browser, "#per-class summary").click()
+    WebDriverWait(browser, 10).until(lambda b: len(b.find_elements(By.CSS_SELECTOR, "#per-class svg")) == len(LOSSES))
+    browser.execute_script("document.getElementById('map').scrollIntoView()")
+    for point in (1, 5, 6):  # a line break, and the long ones
+        point_at(browser, 0, point)
+        assert one(browser, "#card .label").text == shown[point].strip()
+        assert overflow(browser, screen) <= 0
+    with pytest.raises(NoAlertPresentException):
+        browser.switch_to.alert.accept()
 
 
 def test_a_phone_has_nothing_beside_the_screen(page: webdriver.Chrome, reported: Path) -> None:

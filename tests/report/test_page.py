@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import re
 import subprocess
@@ -14,14 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from sincere.cli.report import main
 from sincere.errors import DataError, InputValueError
+from sincere.records.files import read_json, write_json
 from sincere.records.results import Results
 from sincere.report.page import write_report
 from sincere.report.panels import MOST_CLASSES
-from sincere.report.tables import finding
-from tests.report.made import CLASSES, LOSSES, SCRIPT, make_comparison, rows_of
+from sincere.report.tables import finding, show
+from tests.report.made import CLASSES, HOSTILE, LOSSES, SCRIPT, make_comparison, rows_of
 
 FIGURES = ("confusion", "differences", "map", "meters", "similarity", "training")
 STARTS = {"png": b"\x89PNG", "svg": b"<svg", "pdf": b"%PDF"}
@@ -63,9 +66,9 @@ def written(folder: Path) -> Elements:
 def change(folder: Path, edit: Callable[[dict[str, Any]], None]) -> None:
     """Edit results.json; what comes out is checked to be results still."""
     path = folder / "results.json"
-    content = json.loads(path.read_text())
+    content = read_json(path, remedy="")
     edit(content)
-    path.write_text(json.dumps(content))
+    write_json(path, content)
     Results.read(folder)
 
 
@@ -101,6 +104,20 @@ def test_names_are_escaped(reported: Path) -> None:
     assert page.data()["class_names"] == list(CLASSES)
     data = next(text for attributes, text in page.scripts if attributes.get("id") == "report-data")
     assert not set("<>&") & set(data)
+
+
+def test_hostile_names_are_drawn_and_written(tmp_path: Path) -> None:
+    make_comparison(tmp_path, class_names=HOSTILE, n_test=60)
+    write_report(tmp_path)
+    results = Results.read(tmp_path)
+    assert list(results.data.class_names[:3]) == [r"\x1b[31mred", r"a\nb", r"\udcff"]
+    assert len(list((tmp_path / "figures").iterdir())) == len(FIGURES) * len(STARTS)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert not set("\x00\x1b\u202e\u2028") & set(text)
+    svg = (tmp_path / "figures" / "confusion.svg").read_text(encoding="utf-8")
+    assert r"\x1b[31mred" in svg
+    show(results, None, Console(file=(said := io.StringIO())))
+    assert "\x1b" not in said.getvalue()
 
 
 def test_no_element_loads_anything(reported: Path) -> None:
@@ -223,6 +240,19 @@ def test_a_run_s_own_folder(tmp_path: Path) -> None:
     change(tmp_path, lambda content: content["rows"][0].update(folder="."))
     (tmp_path / "results.json").rename(run / "results.json")
     assert "training-0" in written(run).data()["charts"]
+
+
+def test_stale_figures_go_and_the_users_files_stay(tmp_path: Path) -> None:
+    make_comparison(tmp_path, losses=("sincere",), n_test=30)
+    figures = tmp_path / "figures"
+    figures.mkdir()
+    kept = ("mine.png", "differences.txt", "notes.svg")
+    for name in (*kept, "differences.png", "differences.pdf"):  # a single run has no differences
+        (figures / name).write_text("earlier")
+    write_report(tmp_path)
+    assert not list(figures.glob("differences.p*"))
+    assert all((figures / name).read_text() == "earlier" for name in kept)
+    assert not list(figures.glob(".*"))
 
 
 def test_no_results(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def printed(results: Results, width: int = 80) -> str:
 
 def test_every_loss_and_metric_stands_in_the_terminal_within_80_columns(results: Results) -> None:
     said = printed(results)
-    table = said.split("report:")[0].split("note:")[0].split("SINCERE against")[0]
+    table = said.split("report:")[0].split("note:")[0].split("These trained")[0]
     assert max(map(len, table.splitlines())) <= 80
     for summary in results.summaries:
         assert summary.loss in table
@@ -45,13 +45,14 @@ def test_no_figure_is_cut_at_any_width(results: Results, width: int) -> None:
     for row in rows:
         for cell in row:
             assert cell.text in said
-            for ends in filter(None, (cell.interval, cell.detail)):
-                numbers = ends.removeprefix("seeds ").strip("[]").split(", ")
+            assert cell.detail in said
+            if cell.interval:
+                numbers = cell.interval.strip("[]").split(", ")
                 assert any(between.join(numbers) in said for between in (" to ", "\N{EN DASH}"))
-    assert all(len(line) <= max(width, 40) for line in said.split("note:")[0].split("SINCERE ag")[0].splitlines())
+    assert all(len(line) <= max(width, 40) for line in said.split("note:")[0].split("These tr")[0].splitlines())
 
 
-def test_the_table_has_bold_cells_and_both_intervals(results: Results) -> None:
+def test_the_table_has_bold_cells_intervals_and_the_spread_over_seeds(results: Results) -> None:
     header, rows = summary_table(results)
     assert header[0] == "loss"
     assert header[-2:] == ["training loss", "time"]
@@ -59,13 +60,13 @@ def test_the_table_has_bold_cells_and_both_intervals(results: Results) -> None:
         assert (row[0].text, row[0].detail) == (summary.loss, "2 seeds")
         for name, cell in zip(results.metrics, row[1:], strict=False):
             assert cell.bold == (name in summary.bold)
-            assert cell.detail.startswith("seeds [")
+            assert cell.detail == f"sd over seeds {number(summary.seed_std[name], share=results.metrics[name].share)}"
 
 
 def made(results: Results, estimates: tuple[float, float], difference: Difference) -> Results:
     figures = [Estimate(x, x - 0.1, x + 0.1) for x in estimates]
     summaries = [
-        LossSummary(loss=loss, seeds=(0,), metrics={"margin": figure}, over_seeds={}, bold=())
+        LossSummary(loss=loss, seeds=(0,), metrics={"margin": figure}, seed_std={}, bold=())
         for loss, figure in zip((difference.a, difference.b), figures, strict=True)
     ]
     metrics = {"margin": results.metrics["margin"]}
@@ -82,20 +83,36 @@ def test_the_sentence_names_the_papers_pair_in_its_order(results: Results, swapp
     difference = Difference(metric="margin", a=a, b=b, estimate=sign * 0.3, low=low, high=high, significant=True)
     estimates = (0.5, 0.8) if swapped else (0.8, 0.5)
     said = finding(made(results, estimates, difference))
-    assert said == "SINCERE against SupCon: margin 0.800, higher than 0.500 by 0.300 [0.200, 0.400]."
+    assert (
+        said == "These trained models: SINCERE against SupCon: margin 0.800, higher than 0.500 by 0.300 [0.200, 0.400]."
+    )
 
 
 def test_the_sentence_says_lower_and_says_nothing_found(results: Results) -> None:
     below = Difference(metric="margin", a="sincere", b="supcon", estimate=-0.3, low=-0.4, high=-0.2, significant=True)
     assert "lower than 0.800 by 0.300 [0.200, 0.400]" in finding(made(results, (0.5, 0.8), below))
     same = Difference(metric="margin", a="x", b="y", estimate=0.01, low=-0.1, high=0.1, significant=False)
-    assert finding(made(results, (0.5, 0.49), same)) == "x against y: no significant difference in margin."
+    assert (
+        finding(made(results, (0.5, 0.49), same))
+        == "These trained models: x against y: no significant difference in margin."
+    )
+
+
+def test_the_sentence_is_about_the_losses_with_three_seeds(tmp_path: Path) -> None:
+    results = Results.read(make_comparison(tmp_path, seeds=(0, 1, 2), n_test=30))
+    assert results.scope == "losses"
+    assert finding(results).startswith("SINCERE against SupCon: ")
 
 
 def test_no_negative_zero() -> None:
     assert number(-0.0001, share=False) == "0.000"
     assert number(-0.1, share=False) == "-0.100"
     assert number(0.9995, share=True) == "100.0%"
+
+
+def test_no_control_character_reaches_the_terminal(results: Results) -> None:
+    noted = results.model_copy(update={"notes": ("red \x1b[31m\u202e",)})
+    assert "note: red \\x1b[31m\\u202e" in printed(noted)
 
 
 def test_class_names_and_notes_are_not_taken_for_markup(results: Results) -> None:

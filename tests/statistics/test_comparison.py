@@ -1,4 +1,4 @@
-"""Losses compared from per-image figures: seeds averaged, images paired by id, bold by the rule."""
+"""Losses compared from per-image values: paired by image id and by seed, bold by the rule."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from sincere.errors import DataError
 from sincere.records.arrays import PerImage
 from sincere.records.results import Difference
-from sincere.statistics.bootstrap import intervals, over_seeds
-from sincere.statistics.comparison import bold_losses, chance_note, compare_losses
+from sincere.statistics.bootstrap import intervals
+from sincere.statistics.comparison import bold_losses, chance_note, compare_losses, few_seeds_note, scope_of
 
 N = 400
 
@@ -30,60 +30,75 @@ def right(share: float, seed: int) -> NDArray[np.float64]:
     return (np.random.default_rng(seed).random(N) < share).astype(float)
 
 
-def test_each_image_is_averaged_over_seeds_before_images_are_resampled() -> None:
+def test_summaries_and_differences_are_the_intervals() -> None:
     one, other = [right(0.9, seed) for seed in (0, 1, 2)], [right(0.6, seed) for seed in (3, 4, 5)]
     runs = {("a", s): images({"knn1": x}) for s, x in enumerate(one)}
     runs |= {("b", s): images({"knn1": x}) for s, x in enumerate(other)}
     summaries, (difference,) = compare_losses(runs, ["knn1"])
-    expected = intervals([np.mean(one, axis=0), np.mean(other, axis=0)])
+    expected = intervals([one, other])
     assert [summary.metrics["knn1"] for summary in summaries] == expected.estimates
     assert difference.estimate == expected.differences[0, 1].estimate
     assert difference.significant
-    assert summaries[0].over_seeds["knn1"] == over_seeds([x.mean() for x in one])
+    assert summaries[0].seed_std["knn1"] == pytest.approx(np.std([x.mean() for x in one], ddof=1))
     assert summaries[0].seeds == (0, 1, 2)
     assert [summary.bold for summary in summaries] == [("knn1",), ()]
+    assert scope_of(summaries) == "losses"
+    backwards, (same,) = compare_losses(dict(reversed(runs.items())), ["knn1"])
+    assert {x.loss: x for x in backwards} == {x.loss: x for x in summaries}
+    assert (same.estimate, same.low, same.high) == (-difference.estimate, -difference.high, -difference.low)
 
 
-def test_a_single_seed_has_no_interval_over_seeds() -> None:
+def test_fewer_seeds_are_about_the_trained_models() -> None:
     summaries, differences = compare_losses({("a", 7): images({"knn1": right(0.5, 0)})}, ["knn1"])
-    assert summaries[0].over_seeds == {}
+    assert summaries[0].seed_std == {}
     assert differences == []
+    assert scope_of(summaries) == "trained models"
+    two, _ = compare_losses({("a", s): images({"knn1": right(0.5, s)}) for s in (0, 1)}, ["knn1"])
+    assert two[0].seed_std.keys() == {"knn1"}
+    assert scope_of(two) == "trained models"
+    assert "about these trained models, not about the losses" in few_seeds_note("sincere compare --seeds 0 1 2")
 
 
-def test_margins_over_seeds_average_the_similarities() -> None:
+def test_the_margin_of_several_seeds_is_the_mean_of_their_margins() -> None:
     generator = np.random.default_rng(0)
     pairs = [generator.random((N, 2)) for _ in range(2)]
     summaries, _ = compare_losses({("a", s): images({"margin": x}) for s, x in enumerate(pairs)}, ["margin"])
-    mean = np.mean(pairs, axis=0)
-    expected = np.median(mean[:, 0]) - np.median(mean[:, 1])
+    expected = np.mean([np.median(x[:, 0]) - np.median(x[:, 1]) for x in pairs])
     assert summaries[0].metrics["margin"].estimate == pytest.approx(expected)
+
+
+def test_other_seeds_are_refused() -> None:
+    found = images({"knn1": right(0.5, 0)})
+    runs = {("a", 0): found, ("a", 1): found, ("b", 0): found, ("b", 2): found}
+    with pytest.raises(DataError, match=r"^compare: a with 0, 1 and b with 0, 2 were not trained with the same seeds"):
+        compare_losses(runs, ["knn1"])
 
 
 def test_other_images_or_another_order_are_refused() -> None:
     values = {"knn1": right(0.5, 0)}
     shuffled = np.random.default_rng(0).permutation(N)
     for ids in (shuffled, np.arange(N) + 1):
-        with pytest.raises(DataError, match=r"compare: a \(seed 0\) and b \(seed 1\) .* their ids differ"):
-            compare_losses({("a", 0): images(values), ("b", 1): images(values, ids=ids)}, ["knn1"])
+        with pytest.raises(DataError, match=r"compare: a \(seed 0\) and b \(seed 0\) .* their ids differ"):
+            compare_losses({("a", 0): images(values), ("b", 0): images(values, ids=ids)}, ["knn1"])
     fewer = images({"knn1": values["knn1"][:-1]})
     with pytest.raises(DataError, match="their ids differ; evaluate both on the same data"):
-        compare_losses({("a", 0): images(values), ("b", 1): fewer}, ["knn1"])
+        compare_losses({("a", 0): images(values), ("b", 0): fewer}, ["knn1"])
     with pytest.raises(DataError, match="their labels differ"):
-        compare_losses({("a", 0): images(values), ("b", 1): images(values, labels=np.arange(N) % 2)}, ["knn1"])
+        compare_losses({("a", 0): images(values), ("b", 0): images(values, labels=np.arange(N) % 2)}, ["knn1"])
 
 
 def test_an_end_of_zero_is_not_significant_whatever_the_rounding() -> None:
-    """Averages over three seeds are thirds; their sums leave 1e-16 where the end of the interval is 0."""
+    """Averages over two seeds of tenths leave 1e-17 where the end of the interval is 0."""
     for seed in range(40):
         generator = np.random.default_rng(seed)
-        one = generator.integers(0, 4, 60)
+        one = generator.integers(0, 3, 60)
         other = np.where(generator.random(60) < 0.04, np.maximum(one - 1, 0), one)
         runs = {}
-        for s in range(3):
-            runs["a", s] = images({"m": (one > s).astype(float)})
-            runs["b", s] = images({"m": (other > s).astype(float)})
+        for s in range(2):
+            runs["a", s] = images({"m": 0.1 * (one > s)})
+            runs["b", s] = images({"m": 0.1 * (other > s)})
         _, (found,) = compare_losses(runs, ["m"], n_resamples=200)
-        exact = intervals([one.astype(float), other.astype(float)], n_resamples=200).differences[0, 1]
+        exact = intervals([[one.astype(float)], [other.astype(float)]], n_resamples=200).differences[0, 1]
         assert found.significant == (exact.low > 0 or exact.high < 0)
 
 
@@ -112,4 +127,4 @@ def test_bold_is_the_best_and_those_not_significantly_below_it_if_some_loss_is()
 def test_many_comparisons_get_a_note() -> None:
     assert chance_note(4) is None
     assert "12 differences were tested" in str(chance_note(12))
-    assert "about 0.6 would be called significant" in str(chance_note(12))
+    assert "about 0.6 would be called significant by chance if the losses did not differ" in str(chance_note(12))

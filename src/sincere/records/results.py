@@ -303,7 +303,8 @@ def _contradictions(results: Results) -> Iterator[str]:
     if stored != Counter((metric, *sorted(pair)) for metric in metrics for pair in combinations(losses, 2)):
         yield "differences must be of every two losses, once for each metric"
     tables = (*(row.metrics for row in rows), *(summary.metrics for summary in results.summaries))
-    for x in (*results.differences, *(x for table in tables for x in table.values())):
+    stated: list[Estimate | Difference] = [*results.differences, *(x for table in tables for x in table.values())]
+    for x in stated:
         if not x.low <= x.high or max(map(abs, (x.estimate, x.low, x.high))) > LARGEST:
             yield f"an interval must have low <= high and values up to {LARGEST:g}"
     if any(d.significant and d.low <= 0 <= d.high for d in results.differences):

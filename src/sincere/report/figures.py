@@ -10,6 +10,7 @@ from typing import Any
 import altair as alt
 import vl_convert
 
+from sincere.records.files import write_atomic
 from sincere.report.theme import BLUE, GREEN, GREY, ORANGE
 
 Row = dict[str, Any]
@@ -113,16 +114,16 @@ def vega_lite_version() -> str:
 
 
 def save_figure(chart: alt.TopLevelMixin, folder: Path, name: str, *, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Write a chart as PNG, SVG and PDF, without a browser, and return the files."""
+    """Write a chart as PNG, SVG and PDF atomically, without a browser, and return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     svg = vl_convert.vegalite_to_svg(chart.to_dict(), vl_version=vega_lite_version())  # once: most of the time is here
     paths = []
     for suffix in formats:
         path = folder / f"{name}.{suffix}"
         if suffix == "svg":
-            path.write_text(svg, encoding="utf-8")
+            write_atomic(path, svg)
         else:
             draw = partial(vl_convert.svg_to_png, scale=2.0) if suffix == "png" else vl_convert.svg_to_pdf
-            path.write_bytes(draw(svg))
+            write_atomic(path, draw(svg))
         paths.append(path)
     return paths

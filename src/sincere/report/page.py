@@ -49,7 +49,7 @@ CONTENTS = {
 
 
 def write_report(folder: Path, *, figures: bool = True) -> Path:
-    """Write report.html, and the figures as PNG, SVG and PDF into figures/, from a folder with results.json.
+    """Write the figures as PNG, SVG and PDF into figures/, then report.html, from a folder with results.json.
 
     Raises:
         DataError: There are no results, or they are damaged.
@@ -61,6 +61,9 @@ def write_report(folder: Path, *, figures: bool = True) -> Path:
         for figure in drawn.values():
             if figure.panels:
                 save_figure(figure.whole(), folder / FIGURES, figure.name)
+                continue
+            for suffix in FORMATS:  # that an earlier report left; other files there are the user's
+                (folder / FIGURES / f"{figure.name}.{suffix}").unlink(missing_ok=True)
     path = folder / REPORT
     write_atomic(path, _page(evidence, planes, drawn))
     return path

@@ -13,7 +13,7 @@ import numpy as np
 from sincere.records.histograms import Histogram
 from sincere.records.results import Difference, MarginAbout, MetricAbout, Results
 from sincere.report.map import Plane
-from sincere.report.runs import Run, titled
+from sincere.report.runs import Run, is_number, titled
 from sincere.report.theme import BLUE, GREY, GROUND, INK, chart_config, class_colours, loss_colours
 
 WIDTH, HEIGHT, COLUMNS = 300, 220, 3
@@ -21,6 +21,7 @@ MOST_EPOCHS = 300  # drawn of a run; more cannot be told apart
 MOST_CLASSES = 30  # of a confusion matrix
 MOST_COUNTED = 12  # classes up to which its cells are written out
 MOST_LABELLED = 30  # classes up to which a map names them
+EXCLUDES, INCLUDES = "excludes 0", "includes 0"  # what an interval does
 REPULSION, LIVE = "same-class pairs pushed apart", "live 1-NN accuracy"
 SAME, OTHER = KINDS = ("same class", "another class")
 
@@ -133,7 +134,7 @@ def curves_figure(runs: Sequence[Run]) -> Figure:
         for run in runs
         for row in _thinned(run.log)
         for name in quantities
-        if _known(row.get(name))
+        if is_number(row.get(name))
     ]
     if not rows:
         return Figure("training", ())
@@ -166,7 +167,7 @@ def meters_figure(runs: Sequence[Run]) -> Figure:
             {"run": run.name, "loss": titled(run.row.loss), "epoch": row["epoch"], "share": row[key]}
             for run in runs
             for key in keys
-            for row in _thinned([row for row in run.log if _known(row.get(key))])
+            for row in _thinned([row for row in run.log if is_number(row.get(key))])
         ]
         if not rows:
             continue
@@ -206,14 +207,14 @@ def _forest(differences: Sequence[Difference], about: MetricAbout) -> alt.LayerC
     rows = [
         {
             "pair": f"{titled(d.a)} minus {titled(d.b)}",
-            "interval": "leaves 0" if d.significant else "holds 0",
+            "interval": EXCLUDES if d.significant else INCLUDES,
             **{end: times * getattr(d, end) for end in ("estimate", "low", "high")},
         }
         for d in differences
     ]
     base = alt.Chart(alt.Data(values=rows)).encode(
         y=alt.Y("pair:N", title=None, sort=None).axis(labelLimit=220, ticks=False, domain=False, labelPadding=8),
-        color=alt.Color("interval:N", legend=None).scale(domain=["leaves 0", "holds 0"], range=[BLUE, GREY]),
+        color=alt.Color("interval:N", legend=None).scale(domain=[EXCLUDES, INCLUDES], range=[BLUE, GREY]),
         tooltip=["pair:N", *(alt.Tooltip(f"{end}:Q", format=".3f") for end in ("estimate", "low", "high"))],
     )
     unit = "percentage points" if about.share else "difference"
@@ -229,7 +230,7 @@ def _forest(differences: Sequence[Difference], about: MetricAbout) -> alt.LayerC
 def confusion_figure(runs: Sequence[Run], class_names: Sequence[str]) -> Figure:
     """True class against 1-NN prediction, a panel per loss; of many classes those most confused."""
     kept = confused_classes(runs, len(class_names))
-    names = [class_names[i] for i in kept]
+    names, shown = [class_names[i] for i in kept], set(kept)
     colours = loss_colours([run.row.loss for run in runs])
     plain: dict[str, Any] = {
         "labelLimit": 110,
@@ -242,15 +243,12 @@ def confusion_figure(runs: Sequence[Run], class_names: Sequence[str]) -> Figure:
     across = alt.Axis(labelAngle=0 if len(names) * max(map(len, names)) <= 30 else -90, **plain)
     panels = []
     for run in runs:
-        counts = np.asarray(run.row.confusion)
-        totals = counts.sum(axis=1)
+        totals = [of_class.n_test for of_class in run.row.classes]
         cells = [
-            {"class": class_names[i], "predicted": class_names[j], "images": int(counts[i, j]),
-             "share": round(float(counts[i, j] / totals[i]), 5)}
-            for i in kept
-            for j in kept
-            if counts[i, j]
-        ]  # fmt: skip
+            {"class": class_names[i], "predicted": class_names[j], "images": n, "share": round(n / totals[i], 5)}
+            for i, j, n in run.row.confusion
+            if i in shown and j in shown
+        ]
         base = alt.Chart(alt.Data(values=cells)).encode(
             x=alt.X("predicted:N", sort=None, scale=alt.Scale(domain=names), axis=across, title="1-NN prediction"),
             y=alt.Y("class:N", sort=None, scale=alt.Scale(domain=names), axis=alt.Axis(**plain), title="class"),
@@ -271,9 +269,11 @@ def confused_classes(runs: Sequence[Run], n_classes: int) -> list[int]:
     """Return the classes a confusion matrix shows, ascending: all, or those with most mistakes over the runs."""
     if n_classes <= MOST_CLASSES:
         return list(range(n_classes))
-    counts = np.sum([run.row.confusion for run in runs], axis=0)
-    np.fill_diagonal(counts, 0)
-    mistakes = counts.sum(axis=0) + counts.sum(axis=1)
+    mistakes = np.zeros(n_classes, dtype=np.int64)
+    for run in runs:
+        cells = np.array([cell for cell in run.row.confusion if cell[0] != cell[1]], dtype=np.int64).reshape(-1, 3)
+        for end in (0, 1):
+            np.add.at(mistakes, cells[:, end], cells[:, 2])
     return sorted(int(i) for i in np.argsort(-mistakes, kind="stable")[:MOST_CLASSES])
 
 
@@ -321,10 +321,6 @@ def _lowest(histogram: Histogram) -> float:
     filled = [i for i, count in enumerate(histogram.counts) if count]
     step = (histogram.high - histogram.low) / len(histogram.counts)
     return float(histogram.low + step * filled[0]) if filled else 0.0
-
-
-def _known(value: Any) -> bool:
-    return value is not None and math.isfinite(value)
 
 
 def _thinned(rows: Sequence[dict[str, Any]]) -> Iterable[dict[str, Any]]:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
+from sincere.checks import printable
 from sincere.errors import DataError
-from sincere.records.arrays import EmbeddingMap
+from sincere.records.arrays import MAP, EmbeddingMap
 from sincere.records.config import CONFIG
+from sincere.records.files import read_bytes, read_json
 from sincere.records.log import METRICS, MetricsLog
 from sincere.records.manifest import MANIFEST
 from sincere.records.results import Results, Row
 from sincere.report.tables import TITLES
+
+DRAWN = ("loss", "chance", "floor", "repulsion_share")  # keys of metrics.jsonl, besides those of live accuracies
+LARGEST = 1e100  # that a chart can show
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +30,8 @@ class Run:
 
     Attributes:
         row: Of results.json.
-        log: Rows of metrics.jsonl.
+        log: Rows of metrics.jsonl that can be drawn.
+        n_damaged: Lines of metrics.jsonl that cannot be.
         map: None where it is missing or damaged; `map_missing` then says which.
         map_missing: Empty where there is a map.
         config: Text of config.toml, or the settings that the row tells.
@@ -34,6 +40,7 @@ class Run:
 
     row: Row
     log: list[dict[str, Any]]
+    n_damaged: int
     map: EmbeddingMap | None
     map_missing: str
     config: str
@@ -74,26 +81,95 @@ def titled(loss: str) -> str:
 
 
 def read_evidence(folder: Path, *, files: bool) -> Evidence:
-    """Return what a folder with results.json holds; other files that are missing leave gaps.
+    """Return what a folder with results.json holds; other files that are missing or damaged leave gaps.
 
     Raises:
         DataError: There is no results.json, or it is damaged.
     """
     results = Results.read(folder)
-    return Evidence(results, [_read(folder / row.folder, row) for row in results.rows], files)
+    n_classes = len(results.data.class_names)
+    return Evidence(results, [_read(folder / row.folder, row, n_classes) for row in results.rows], files)
 
 
-def _read(folder: Path, row: Row) -> Run:
+def _read(folder: Path, row: Row, n_classes: int) -> Run:
+    embedding_map, missing = None, ""
     try:
-        embedding_map, missing = EmbeddingMap.read(folder), ""
+        embedding_map = _map(folder, row, n_classes)
     except DataError as error:
-        embedding_map, missing = None, str(error)
+        missing = printable(str(error))
+    log, n_damaged = _log(folder)
+    return Run(row, log, n_damaged, embedding_map, missing, _config(folder, row), _manifest(folder))
+
+
+def _map(folder: Path, row: Row, n_classes: int) -> EmbeddingMap:
+    found = EmbeddingMap.read(folder, row.files.get(MAP))
+    if max(found.labels.max(initial=0), found.predictions.max(initial=0)) >= n_classes:
+        raise DataError(f"{folder / MAP}: has labels beyond the {n_classes} classes; evaluate the run again")
+    return found
+
+
+def _log(folder: Path) -> tuple[list[dict[str, Any]], int]:
+    """Return the rows of metrics.jsonl that can be drawn, and how many lines cannot."""
+    log = MetricsLog(folder / METRICS)
     try:
-        config = (folder / CONFIG).read_text(encoding="utf-8")
-    except OSError:
-        config = tomli_w.dumps({name: value for name, value in row.settings.items() if value is not None})
+        rows, damaged = log.rows(), log.damaged()
+    except (OSError, ValueError, RecursionError, DataError):
+        return [], 1
+    drawable = [row for row in rows if is_drawable(row)]
+    return drawable, len(damaged) + len(rows) - len(drawable)
+
+
+def is_drawable(row: Any) -> bool:
+    """Return whether a row of metrics.jsonl has an epoch, and numbers or nothing elsewhere."""
+    if not isinstance(row, dict) or not is_number(row.get("epoch")):
+        return False
+    return all(value is None or is_number(value) or _is_nan(value) for name, value in row.items() if _is_drawn(name))
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a finite number that a chart can show."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)  # of a training that diverged: a gap in the curve
+
+
+def _is_drawn(name: str) -> bool:
+    return name in DRAWN or name.startswith("knn1_")
+
+
+def _config(folder: Path, row: Row) -> str:
+    """Return the text of config.toml, or of the row's settings where there is none."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        manifest = {}
-    return Run(row, MetricsLog(folder / METRICS).rows(), embedding_map, missing, config, manifest)
+        text = read_bytes(folder / CONFIG).decode("utf-8", "replace")
+    except (FileNotFoundError, DataError):
+        text = "\n".join(f"{name} = {json.dumps(value)}" for name, value in row.settings.items() if value is not None)
+    return "\n".join(map(printable, text.splitlines()))
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    try:
+        return read_json(folder / MANIFEST, remedy="")
+    except (FileNotFoundError, DataError, RecursionError):
+        return {}
+
+
+def command_of(manifest: dict[str, Any]) -> list[str]:
+    """Return the words of a manifest's command; empty where it has none."""
+    command = manifest.get("command")
+    return [printable(str(word)) for word in command] if isinstance(command, list) else []
+
+
+def facts_of(manifest: dict[str, Any]) -> dict[str, str]:
+    """Return the other entries of a manifest as text, versions among them."""
+    versions = manifest.get("versions")
+    plain = {name: value for name, value in manifest.items() if name not in ("versions", "command")}
+    facts = {**plain, **(versions if isinstance(versions, dict) else {})}
+    return {printable(name): "-" if value is None else printable(str(value)) for name, value in facts.items()}
+
+
+def damaged_lines(runs: Sequence[Run]) -> str:
+    """Return a note about lines of metrics.jsonl that cannot be drawn; empty without any."""
+    told = [f"{run.n_damaged} of {run.name}" for run in runs if run.n_damaged]
+    return f"Lines of metrics.jsonl that are damaged and left out: {', '.join(told)}." if told else ""

@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from sincere.records.results import ClassRow
+from sincere.records.results import LOSSES, ClassRow
 from sincere.report.figures import FORMATS
 from sincere.report.map import Plane
 from sincere.report.markup import Html, join, tag
 from sincere.report.panels import LIVE, MOST_CLASSES, REPULSION, Figure
-from sincere.report.runs import Evidence, Run, titled
+from sincere.report.runs import Evidence, Run, command_of, damaged_lines, facts_of, titled
 from sincere.report.tables import Cell, duration, finding, number, summary_table
 from sincere.report.theme import ON_DARK, loss_colours
 
@@ -56,12 +56,17 @@ def table(evidence: Evidence, differences: Figure) -> Html:
         detail = tag("span", first.detail, class_="detail") if first.detail else None
         body.append(tag("tr", tag("th", _dot(colours[loss]), titled(loss), detail, scope="row"), *map(_cell, rest)))
     head = tag("tr", *(tag("th", name, scope="col") for name in header))
-    caption = f"Each loss on the {results.data.n_test:,} test images of {results.data.name}"
-    meaning = "In brackets: 95% intervals, test images resampled."
+    about_losses = results.scope == LOSSES
+    models = "Each loss" if about_losses else f"The trained model{'s' if len(results.rows) > 1 else ''}"
+    caption = f"{models} on the {results.data.n_test:,} test images of {results.data.name}"
+    meaning = "In brackets: 95% confidence intervals, over test images and seeds."
+    if not about_losses:
+        meaning = "In brackets: 95% confidence intervals over test images, of these trained models."
+    if any(summary.seed_std for summary in results.summaries):
+        meaning += " Estimates are means over the seeds, with the standard deviation (sd) over the seeds below."
     if len(losses) > 1:
-        meaning += " Bold: the best loss and those not significantly below it, where some loss is."
-    if any(summary.over_seeds for summary in results.summaries):
-        meaning += " Each image is averaged over the seeds first; the t-interval over seeds stands below."
+        best = "the best loss and those" if about_losses else "the best of these trained models and those"
+        meaning += f" Bold: {best} not significantly below it, where some are."
     parts = [
         _scrolling(caption, tag("thead", head), tag("tbody", *body), class_="summary"),
         tag("p", meaning, class_="note"),
@@ -70,10 +75,14 @@ def table(evidence: Evidence, differences: Figure) -> Html:
     if differences.panels:
         parts += [
             tag("h3", "Paired differences"),
-            _figure(differences, "Each test image is compared with itself under the other loss. Dots are differences, "
-                    "lines their 95% intervals; blue ones leave 0.", evidence),
-        ]  # fmt: skip
+            _figure(differences, _differences_caption(about_losses), evidence),
+        ]
     return _section("results", "Results", *parts)
+
+
+def _differences_caption(about_losses: bool) -> str:
+    paired = "Paired by test image and seed" if about_losses else "Between these trained models, paired by test image"
+    return f"{paired}. Dots are differences, lines their 95% confidence intervals; blue ones exclude 0."
 
 
 def similarity(evidence: Evidence, figure: Figure) -> Html:
@@ -101,8 +110,11 @@ def similarity(evidence: Evidence, figure: Figure) -> Html:
 
 def training(evidence: Evidence, curves: Figure, meters: Figure) -> Html:
     """Training curves, the repulsion meter and live accuracy."""
+    damaged = damaged_lines(evidence.runs)
+    note = tag("p", damaged, class_="note") if damaged else None
     if not curves.panels:
-        return _section("training", "Training", tag("p", "The log of the training, metrics.jsonl, is not here."))
+        missing = tag("p", "The log of the training, metrics.jsonl, is not here.")
+        return _section("training", "Training", note or missing)
     parts = [
         tag("p", "Chance is the loss when all images are equally similar, floor the loss when the classes are "
             "perfectly apart. All panels share their vertical axis."),
@@ -120,7 +132,7 @@ def training(evidence: Evidence, curves: Figure, meters: Figure) -> Html:
         if LIVE in titles:
             told.append("Live 1-NN: accuracy on held-out or training images while training went on.")
         parts.append(_figure(meters, " ".join(told), evidence))
-    return _section("training", "Training", *parts)
+    return _section("training", "Training", *parts, note)
 
 
 def classes(evidence: Evidence) -> Html:
@@ -206,21 +218,21 @@ def confusion(evidence: Evidence, figure: Figure) -> Html:
 def reproduction(evidence: Evidence) -> Html:
     """Commands, versions, hardware and the configuration of every run."""
     manifest = evidence.results.manifest
-    command = manifest.get("command") or []
+    command = command_of(manifest)
     parts = [
-        tag("p", "On the same processor, the same settings give the same weights."),
-        tag("pre", shlex.join(map(str, command))) if command else None,
+        tag("p", "On the same CPU, the same settings give the same weights."),
+        tag("pre", shlex.join(command)) if command else None,
         _manifest(manifest),
         tag("h3", "Settings of each run"),
     ]
     for run in evidence.runs:
-        own = run.manifest.get("command") or []
+        own = command_of(run.manifest)
         parts.append(
             tag(
                 "details",
                 tag("summary", run.name),
                 tag("p", f"Folder: {run.row.folder}", class_="note"),
-                tag("pre", shlex.join(map(str, own))) if own and own != command else None,
+                tag("pre", shlex.join(own)) if own and own != command else None,
                 tag("pre", run.config),
                 _manifest(run.manifest) if run.manifest else None,
                 class_="box",
@@ -230,15 +242,9 @@ def reproduction(evidence: Evidence) -> Html:
 
 
 def _manifest(manifest: dict[str, Any]) -> Html:
-    plain = {name: value for name, value in manifest.items() if name not in ("versions", "command")}
-    versions = manifest.get("versions") or {}
-    facts = {**plain, **versions}
-    return tag(
-        "dl",
-        *(tag("div", tag("dt", name.replace("_", " ")), tag("dd", "-" if value is None else str(value)))
-          for name, value in facts.items()),
-        class_="facts small",
-    )  # fmt: skip
+    facts = facts_of(manifest).items()
+    shown = [tag("div", tag("dt", name.replace("_", " ")), tag("dd", value)) for name, value in facts]
+    return tag("dl", *shown, class_="facts small")
 
 
 def _section(identifier: str, title: str, *parts: Html | None) -> Html:

@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sincere.checks import printable
 from sincere.records.estimates import Estimate
 from sincere.records.files import write_atomic
-from sincere.records.results import CSV, Difference, LossSummary, Results
+from sincere.records.results import CSV, LOSSES, Difference, LossSummary, Results
 
 TITLES = {"sincere": "SINCERE", "supcon": "SupCon", "eps-supinfonce": "eps-SupInfoNCE", "infonce": "InfoNCE"}
 
@@ -28,7 +29,7 @@ class Cell:
         text: An estimate, or any text.
         interval: Of the estimate.
         bold: Whether the estimate is.
-        detail: A second interval, over seeds.
+        detail: A second line: the number of seeds, or the standard deviation over them.
     """
 
     text: str
@@ -57,10 +58,10 @@ def _metric_cell(results: Results, summary: LossSummary, name: str) -> Cell:
     if name not in summary.metrics:
         return Cell("-")
     share = results.metrics[name].share
-    figure = summary.metrics[name]
-    beside = summary.over_seeds.get(name)
-    detail = f"seeds {interval(beside, share=share)}" if beside else ""
-    estimate, ends = number(figure.estimate, share=share), interval(figure, share=share)
+    stored = summary.metrics[name]
+    spread = summary.seed_std.get(name)
+    detail = "" if spread is None else f"sd over seeds {number(spread, share=share)}"
+    estimate, ends = number(stored.estimate, share=share), interval(stored, share=share)
     return Cell(estimate, ends, bold=name in summary.bold, detail=detail)
 
 
@@ -129,9 +130,9 @@ def _heading(title: str) -> Text:
 
 def _terminal_cell(cell: Cell) -> Text:
     text = Text(cell.text, style="bold" if cell.bold else "")
-    for line in filter(None, (cell.interval, cell.detail)):
-        between = " to " if "-" in line else "\N{EN DASH}"
-        text.append("\n" + re.sub(r"\[(.*), (.*)\]", rf"\1{between}\2", line), style="not bold dim")
+    between = " to " if "-" in cell.interval else "\N{EN DASH}"
+    for line in filter(None, (re.sub(r"\[(.*), (.*)\]", rf"\1{between}\2", cell.interval), cell.detail)):
+        text.append(f"\n{line}", style="not bold dim")
     return text
 
 
@@ -143,7 +144,7 @@ def show(results: Results, page: Path | None, console: Console) -> None:
     console.print()
     lines = [f"note: {note}" for note in results.notes] + [finding(results)]
     for line in [*lines, f"report: {page}"] if page is not None else lines:
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        console.print(printable(line), soft_wrap=True, highlight=False, markup=False)
 
 
 def finding(results: Results) -> str:
@@ -161,7 +162,8 @@ def finding(results: Results) -> str:
     same = [results.metrics[d.metric].title for d in found if not d.significant]
     if same:
         clauses.append(f"no significant difference in {_listed(same)}")
-    return f"{TITLES.get(a, a)} against {TITLES.get(b, b)}: {'; '.join(clauses)}."
+    about = "" if results.scope == LOSSES else "These trained models: "
+    return f"{about}{TITLES.get(a, a)} against {TITLES.get(b, b)}: {'; '.join(clauses)}."
 
 
 def _pair(results: Results) -> tuple[str, str]:

@@ -95,8 +95,8 @@ def intervals(samples: Sequence[Sequence[ArrayLike]], *, n_resamples: int = N_RE
     results = [
         Estimate(*(round(float(end), DIGITS) + 0.0 for end in ends)) for ends in zip(estimates, low, high, strict=True)
     ]
-    spread = [float(x) for x in per_seed.std(axis=1, ddof=1)] if n_seeds > 1 else [None] * n_losses
-    return Intervals(results[:n_losses], dict(zip(pairs, results[n_losses:], strict=True)), spread)
+    seed_std = [float(values.std(ddof=1)) if n_seeds > 1 else None for values in per_seed]
+    return Intervals(results[:n_losses], dict(zip(pairs, results[n_losses:], strict=True)), seed_std)
 
 
 def interval(values: ArrayLike, *, n_resamples: int = N_RESAMPLES, seed: int = 0) -> Estimate:
