@@ -17,6 +17,9 @@ from sincere.records.files import read_json, write_json
 from sincere.records.histograms import Histogram
 
 RESULTS, CSV, REPORT, FIGURES = "results.json", "results.csv", "report.html", "figures"
+FIGURE_NAMES = ("differences", "similarity", "training", "meters", "map", "confusion")
+FIGURE_FORMATS = ("png", "svg", "pdf")
+FIGURE_FILES = {f"{name}.{suffix}" for name in FIGURE_NAMES for suffix in FIGURE_FORMATS}  # others are the user's
 Scope = Literal["losses", "trained models"]
 LOSSES: Scope = "losses"
 TRAINED_MODELS: Scope = "trained models"

@@ -11,10 +11,10 @@ import altair as alt
 import vl_convert
 
 from sincere.records.files import write_atomic
+from sincere.records.results import FIGURE_FORMATS
 from sincere.report.theme import BLUE, GREEN, GREY, ORANGE
 
 Row = dict[str, Any]
-FORMATS = ("png", "svg", "pdf")
 AXIS_TITLES = {
     "n_noise": "noise items |N|",
     "dimension": "dimension",
@@ -113,7 +113,9 @@ def vega_lite_version() -> str:
     return ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 
 
-def save_figure(chart: alt.TopLevelMixin, folder: Path, name: str, *, formats: Sequence[str] = FORMATS) -> list[Path]:
+def save_figure(
+    chart: alt.TopLevelMixin, folder: Path, name: str, *, formats: Sequence[str] = FIGURE_FORMATS
+) -> list[Path]:
     """Write a chart as PNG, SVG and PDF atomically, without a browser, and return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     svg = vl_convert.vegalite_to_svg(chart.to_dict(), vl_version=vega_lite_version())  # once: most of the time is here

@@ -13,9 +13,9 @@ from typing import Any
 import vl_convert
 
 from sincere.records.files import write_atomic
-from sincere.records.results import FIGURES, REPORT, MarginAbout
+from sincere.records.results import FIGURE_FORMATS, FIGURES, REPORT, MarginAbout
 from sincere.report import sections
-from sincere.report.figures import FORMATS, save_figure, vega_lite_version
+from sincere.report.figures import save_figure, vega_lite_version
 from sincere.report.map import Plane, map_data, planes_of
 from sincere.report.markup import Html, data_block, join, tag
 from sincere.report.panels import (
@@ -35,8 +35,6 @@ from sincere.report.panels import (
 from sincere.report.runs import Evidence, read_evidence
 from sincere.report.theme import ON_DARK, chart_config, class_colours
 
-FIGURE_NAMES = ("differences", "similarity", "training", "meters", "map", "confusion")
-FIGURE_FILES = {f"{name}.{suffix}" for name in FIGURE_NAMES for suffix in FORMATS}  # in figures/; others are the user's
 CONTENTS = {
     "results": "Results",
     "similarity": "Similarities",
@@ -62,7 +60,7 @@ def write_report(folder: Path, *, figures: bool = True) -> Path:
             if figure.panels:
                 save_figure(figure.whole(), folder / FIGURES, figure.name)
                 continue
-            for suffix in FORMATS:  # that an earlier report left; other files there are the user's
+            for suffix in FIGURE_FORMATS:  # that an earlier report left; other files there are the user's
                 (folder / FIGURES / f"{figure.name}.{suffix}").unlink(missing_ok=True)
     path = folder / REPORT
     write_atomic(path, _page(evidence, planes, drawn))

@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from sincere.records.results import LOSSES, ClassRow
-from sincere.report.figures import FORMATS
+from sincere.records.results import FIGURE_FORMATS, LOSSES, ClassRow
 from sincere.report.map import Plane
 from sincere.report.markup import Html, join, tag
 from sincere.report.panels import LIVE, MOST_CLASSES, REPULSION, Figure
@@ -265,7 +264,7 @@ def _figure(figure: Figure, caption: str | None, evidence: Evidence) -> Html:
 
 
 def _file_links(figure: Figure) -> Html:
-    links = [tag("a", suffix.upper(), href=f"figures/{figure.name}.{suffix}") for suffix in FORMATS]
+    links = [tag("a", suffix.upper(), href=f"figures/{figure.name}.{suffix}") for suffix in FIGURE_FORMATS]
     return tag("span", "For a paper: ", links[0], " ", links[1], " ", links[2], class_="files")
 
 

@@ -16,8 +16,8 @@ from sincere.records.config import TrainSettings
 from sincere.records.files import EVALUATION_LOCK, locked, staged
 from sincere.records.manifest import make_manifest
 from sincere.records.measuring import EvaluateRequest, MeasureSettings
-from sincere.records.results import FIGURES, RESULTS, DataAbout, MetricAbout, Results, Row, TrainLoss
-from sincere.report.page import FIGURE_FILES, write_report
+from sincere.records.results import FIGURE_FILES, FIGURES, RESULTS, DataAbout, MetricAbout, Results, Row, TrainLoss
+from sincere.report.page import write_report
 from sincere.report.tables import show, write_csv
 from sincere.statistics.comparison import compare_losses, few_note
 from sincere.workflows.hardware import choose_device

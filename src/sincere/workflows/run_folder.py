@@ -18,8 +18,7 @@ from sincere.records.config import CONFIG, TrainRequest, TrainSettings, differin
 from sincere.records.files import EVALUATION_LOCK, LOCK, UNFINISHED, locked, read_json, write_json
 from sincere.records.log import METRICS, MetricsLog
 from sincere.records.manifest import MANIFEST, make_manifest, write_manifest
-from sincere.records.results import CSV, FIGURES, REPORT, RESULTS
-from sincere.report.page import FIGURE_FILES
+from sincere.records.results import CSV, FIGURE_FILES, FIGURES, REPORT, RESULTS
 from sincere.training.board import BOARD
 from sincere.training.checkpoints import BEST, DAMAGED, Checkpoints
 

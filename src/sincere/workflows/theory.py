@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from sincere.report.figures import FORMATS, bounds_figure, coefficient_range_figure, save_figure
+from sincere.records.results import FIGURE_FORMATS
+from sincere.report.figures import bounds_figure, coefficient_range_figure, save_figure
 from sincere.theory.sweeps import coefficient_ranges, gaussian_sweep
 
 
-def write_theory_figures(folder: Path, *, n_draws: int = 4000, formats: tuple[str, ...] = FORMATS) -> list[Path]:
+def write_theory_figures(folder: Path, *, n_draws: int = 4000, formats: tuple[str, ...] = FIGURE_FORMATS) -> list[Path]:
     """Compute the sweeps, draw them and return the files written."""
     bounds = bounds_figure(gaussian_sweep(n_draws=n_draws))
     ranges = coefficient_range_figure(coefficient_ranges())
