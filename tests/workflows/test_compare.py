@@ -154,7 +154,7 @@ def test_an_interrupted_comparison_goes_on_to_the_same_end(
 
 
 def test_other_settings_are_refused_and_overwrite_begins_again(compared: Path, data: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="its run has epochs = 4, not 5; choose another folder with --out, or begin"):
+    with pytest.raises(DataError, match="its run has epochs = 4, not 5; choose another folder with --out, or start"):
         sincere.compare(data=data, out=compared, **{**OPTIONS, "epochs": 5})
     (tmp_path / "letter.txt").write_text("dear")
     for overwrite in (False, True):
@@ -187,7 +187,7 @@ def test_overwrite_removes_a_comparison_only_and_only_when_it_can_begin(data: st
     project = tmp_path / "project"
     (project / "runs" / "mine").mkdir(parents=True)
     (project / "runs" / "mine" / "notes.txt").write_text("dear")
-    with pytest.raises(DataError, match="holds files that are not a comparison's, such as runs"):
+    with pytest.raises(DataError, match=r"mine: holds files that are not a run's, such as notes\.txt"):
         sincere.compare(data=data, out=project, overwrite=True, **options)
     with pytest.raises(InputValueError, match="out must be the name of a folder"):
         sincere.compare(data=data, out="", overwrite=True, **options)
@@ -195,7 +195,7 @@ def test_overwrite_removes_a_comparison_only_and_only_when_it_can_begin(data: st
     with pytest.raises(DataError, match="neither a data set's name nor a folder"):
         sincere.compare(data="typo.npz", out=tmp_path / "c", overwrite=True, **options)
     run = RunFolder(tmp_path / "c" / "runs" / "sincere-0")
-    with run.locked(), pytest.raises(DataError, match="another process is training in it"):
+    with run.locked(), pytest.raises(DataError, match="another process is working in it"):
         sincere.compare(data=data, out=tmp_path / "c", overwrite=True, **options)
     assert (tmp_path / "c" / "runs" / "sincere-0" / "model.safetensors").exists()
     (tmp_path / "c" / "runs" / "notes.txt").write_text("dear")
@@ -211,6 +211,47 @@ def test_changed_data_are_noticed(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"was trained on other data than .*blobs.npz holds now; choose another folder"):
         sincere.compare(data=data, out=tmp_path / "c", **options)
     assert sincere.compare(data=data, out=tmp_path / "c", overwrite=True, **options).data.n_test == 33
+
+
+def test_one_pixel_among_many_is_noticed(tmp_path: Path) -> None:
+    data = blobs(tmp_path / "blobs.npz")
+    options = {**OPTIONS, "losses": ("sincere",), "seeds": (0,), "metrics": ("knn",)}
+    sincere.compare(data=data, out=tmp_path / "c", **options)
+    with np.load(data) as file:
+        arrays = dict(file)
+    arrays["train_images"][17, 3, 3] ^= 1
+    np.savez(data, **arrays)
+    with pytest.raises(DataError, match=r"was trained on other data"):
+        sincere.compare(data=data, out=tmp_path / "c", **options)
+
+
+@pytest.mark.parametrize("moment", ["write_request", "remove", "run_training"])
+def test_a_killed_overwrite_can_be_repeated(
+    moment: str, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {**OPTIONS, "losses": ("sincere",), "seeds": (0,), "metrics": ("knn",)}
+    first = sincere.compare(data=data, out=tmp_path / "c", **options)
+
+    def kill(*arguments: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    for again in ({}, {"overwrite": True}):
+        with monkeypatch.context() as patch:
+            patch.setattr(RunFolder if moment == "remove" else compare_module, moment, kill)
+            with pytest.raises(KeyboardInterrupt):
+                sincere.compare(data=data, out=tmp_path / "c", overwrite=True, **options)
+        assert (
+            sincere.compare(data=data, out=tmp_path / "c", **options, **again).rows[0].metrics == first.rows[0].metrics
+        )
+
+
+def test_a_comparison_is_extended_on_a_machine_with_more_cores(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {**OPTIONS, "losses": ("sincere",), "metrics": ("knn",)}
+    sincere.compare(data=data, out=tmp_path / "c", **{**options, "seeds": (0,)})
+    monkeypatch.setattr("sincere.workflows.training_setup._threads", lambda *arguments: 2)
+    assert len(sincere.compare(data=data, out=tmp_path / "c", **{**options, "seeds": (0, 1)}).rows) == 2
 
 
 @pytest.mark.parametrize(
@@ -238,7 +279,7 @@ def test_the_command_ends_with_a_table_a_sentence_and_the_report(
     words = ["--epochs", "4", "--batch-size", "20", "--head", "linear", "--dim", "8", "--resamples", "200"]
     assert main(["compare", "--data", data, "--out", str(compared), "--seeds", "0", "1", *words]) == 0
     said = capsys.readouterr().out
-    assert "is done already; --overwrite begins again" in said
+    assert "is done already; --overwrite starts over" in said
     for word in ("SINCERE against SupCon", "eps-supinfonce", "training", f"report: {compared / 'report.html'}"):
         assert word in said
     assert main(["compare", "--loss", "supcon"]) == 2

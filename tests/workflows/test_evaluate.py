@@ -18,7 +18,9 @@ from sincere.evaluation import METRICS
 from sincere.evaluation.neighbours import find_neighbours
 from sincere.evaluation.probe import Probe
 from sincere.records.arrays import PER_IMAGE, EmbeddingMap, PerImage
+from sincere.records.files import EVALUATION_LOCK, locked
 from sincere.records.results import Results
+from sincere.workflows import evaluate as evaluate_module
 from sincere.workflows import measure as measure_module
 from sincere.workflows.run_folder import EMBEDDINGS, NAMES, PROBES
 from tests.workflows.conftest import QUICK, blobs
@@ -61,9 +63,9 @@ def test_histograms_count_every_test_image_and_classes_make_up_the_whole(evaluat
     assert [c.n_test for c in row.classes] == [10, 10, 10]
     accuracy = np.mean([c.accuracy for c in row.classes])
     assert accuracy == pytest.approx(row.metrics["knn1"].estimate)
-    confusion = np.array(row.confusion)
-    assert confusion.sum() == 30
-    assert confusion.trace() / 30 == pytest.approx(row.metrics["knn1"].estimate)
+    assert sum(n for _, _, n in row.confusion) == 30
+    right = sum(n for label, predicted, n in row.confusion if label == predicted)
+    assert right / 30 == pytest.approx(row.metrics["knn1"].estimate)
     for label, c in enumerate(row.classes):
         assert c.confused_with in {"0", "1", "2"} - {str(label)}
         assert c.confused_share is not None
@@ -135,7 +137,7 @@ def test_an_unfinished_run_is_measured_at_its_last_checkpoint(
     assert broken.exists()  # evaluation removes nothing
     for path in (folder / "checkpoints").iterdir():
         path.unlink()
-    with pytest.raises(DataError, match="holds neither a model nor a whole checkpoint; go on with"):
+    with pytest.raises(DataError, match="holds neither a model nor an intact checkpoint; resume it with"):
         sincere.evaluate(folder)
 
 
@@ -304,11 +306,40 @@ def test_transfer_overwrites_nothing_but_a_transfer(finished: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"epochs": 4}'])
-def test_a_damaged_summary_is_no_summary(content: str, finished: Path, tmp_path: Path) -> None:
+def test_a_damaged_summary_is_named(content: str, finished: Path, tmp_path: Path) -> None:
     folder = finished_copy(finished, tmp_path)
     (folder / "summary.json").write_text(content)
-    results = sincere.evaluate(folder, metrics=("knn",), report=False, quiet=True)
-    assert "the run is not finished" in results.notes[0]
+    with pytest.raises(DataError, match=r"summary\.json: is .*remove it and resume the run with `sincere train"):
+        sincere.evaluate(folder, metrics=("knn",), report=False, quiet=True)
+
+
+def test_earlier_results_stay_until_the_new_ones_are_written(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = finished_copy(finished, tmp_path)
+    sincere.evaluate(folder, metrics=("knn",), resamples=100, quiet=True)
+    (folder / "figures" / "mine.png").write_bytes(b"mine")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for name, error in (("write_csv", KeyboardInterrupt), ("write_csv", OSError), ("measure", KeyboardInterrupt)):
+        with monkeypatch.context() as patch:
+
+            def fail(*arguments: object, error: type[BaseException] = error, **options: object) -> None:
+                raise error
+
+            patch.setattr(evaluate_module, name, fail)
+            with pytest.raises(error):
+                sincere.evaluate(folder, metrics=("knn", "margin"), resamples=200, quiet=True)
+        assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    sincere.evaluate(folder, metrics=("knn", "margin"), resamples=200, report=False, quiet=True)
+    assert (folder / "figures" / "mine.png").read_bytes() == b"mine"
+    assert not (folder / "report.html").exists(), "it would be that of the earlier results"
+    assert [path.name for path in (folder / "figures").iterdir()] == ["mine.png"]
+
+
+def test_two_processes_do_not_evaluate_in_one_folder(finished: Path, tmp_path: Path) -> None:
+    folder = finished_copy(finished, tmp_path)
+    with locked(folder, EVALUATION_LOCK), pytest.raises(DataError, match="another process is working in it"):
+        sincere.evaluate(folder, metrics=("knn",), report=False, quiet=True)
 
 
 def test_paths_are_not_taken_for_markup(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,7 +54,7 @@ def staged(folder: Path, *, last: str) -> Iterator[Path]:
     work.mkdir(parents=True)
     try:
         yield work
-        for path in sorted(work.iterdir(), key=lambda path: path.name == last):
+        for path in sorted(work.iterdir(), key=lambda path: (path.name == last, path.name)):
             path.replace(folder / path.name)
         _flush_folder(folder)
     finally:

@@ -1,4 +1,4 @@
-"""Arrays in one .npz file: written atomically, without pickles. The archive's own checksums are verified when read."""
+"""Arrays in one .npz file: written atomically, without pickles, with a checksum that is verified when they are read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sincere.errors import DataError
-from sincere.records.files import read_bytes, write_atomic
+from sincere.records.files import CHECKSUM, read_bytes, write_atomic
+from sincere.records.tensors import checksum
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> str:
@@ -22,7 +23,9 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> str:
         OSError: The disk is full, or the folder cannot be written to.
     """
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    # First, so that it is there when a damaged directory hides the last ones.
+    checked = {CHECKSUM: np.array(checksum(arrays, {})), **arrays}
+    np.savez_compressed(buffer, allow_pickle=False, **checked)
     content = buffer.getvalue()
     write_atomic(path, content)
     return hashlib.sha256(content).hexdigest()
@@ -46,8 +49,9 @@ def read_arrays(path: Path, *, remedy: str, expected: str | None = None) -> dict
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays = dict(archive)
-            if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-                raise ValueError("not an array")
+            stored = arrays.pop(CHECKSUM, None)
+            if stored is not None and str(stored) != checksum(arrays, {}):
+                raise ValueError("the checksum does not match")
             return arrays
     except Exception as error:  # zipfile, zlib and numpy's header parser raise almost anything on damaged files
         raise DataError(f"{path}: is damaged; {remedy}") from error
