@@ -70,7 +70,7 @@ def test_no_changed_bit_goes_unnoticed(name: str, tmp_path: Path) -> None:
         else:
             message = f"{path}: is read as it was"
             # A checksum whose name has changed is taken for more content; the content itself is intact.
-            assert re.sub(r"(, )?'.{6}': '[0-9a-f]{64}'", "", found) == whole
+            assert re.sub(r"'.{6}': '[0-9a-f]{64}', |, '.{6}': '[0-9a-f]{64}'", "", found) == whole
         assert str(path) in message
         assert "\n" not in message
 
