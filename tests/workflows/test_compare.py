@@ -73,11 +73,11 @@ def test_rows_differences_and_summaries(compared: Path) -> None:
 
 
 def test_three_seeds_are_about_the_losses(data: str, tmp_path: Path) -> None:
-    options = {**OPTIONS, "losses": ("sincere", "supcon"), "seeds": (2, 0, 1), "epochs": 1}
+    options = {**OPTIONS, "seeds": (2, 0, 1), "epochs": 1}
     results = sincere.compare(data=data, out=tmp_path / "c", **options)
     assert results.scope == "losses"
-    assert [summary.seeds for summary in results.summaries] == [(0, 1, 2)] * 2
-    assert any("8 differences were tested" in note for note in results.notes)
+    assert [summary.seeds for summary in results.summaries] == [(0, 1, 2)] * 3
+    assert any("12 differences were tested" in note for note in results.notes)
     assert not any("trained models" in note for note in results.notes)
     for summary in results.summaries:
         for name, estimate in summary.metrics.items():
