@@ -64,14 +64,13 @@ def make_results(folder: Path, *, n_classes: int, n_test: int, losses: Sequence[
     names = tuple(f"class {i} of a data set" for i in range(n_classes))
     labels = np.arange(n_test) % n_classes
     rows = [_row(folder, loss, labels, names, seed) for seed, loss in enumerate(losses)]
-    flat = {"estimate": 0.0, "low": -0.1, "high": 0.1, "significant": False}
     return Results(
         kind="comparison",
         data=DataAbout(name="many", class_names=names, n_train=10 * n_test, n_test=n_test, digest="made"),
         metrics=METRICS,
         rows=tuple(rows),
         differences=tuple(
-            Difference(metric=metric, a=a, b=b, **flat)
+            Difference(metric=metric, a=a, b=b, estimate=0.0, low=-0.1, high=0.1, significant=False)
             for metric in METRICS
             for i, a in enumerate(losses)
             for b in losses[i + 1 :]

@@ -211,20 +211,51 @@ def training(results: dict[str, Any]) -> str:
     return f"{markdown(header, rows)}\n\n{described(results)}"
 
 
-def evaluation(results: dict[str, Any]) -> str:
-    search, resampling = results["search"], results["bootstrap"]
+def evaluation(results: dict[str, Any], resampling: dict[str, Any]) -> str:
+    search = results["search"]
+    models = f"{resampling['n_losses']} losses with {resampling['n_seeds']} seeds and their differences"
+    cases = {
+        **search["cases"],
+        **{
+            f"bootstrap of {name}: {models}, {resampling['n_resamples']:,} resamples": case
+            for name, case in resampling["cases"].items()
+        },
+    }
     rows = [
         [name, f"{case['median_ms'] / 1e3:.2f} s", f"{case['low_ms'] / 1e3:.2f} to {case['high_ms'] / 1e3:.2f} s"]
-        for name, case in [*search["cases"].items(), *resampling["cases"].items()]
+        for name, case in cases.items()
     ]
-    models = f"{resampling['n_losses']} losses with {resampling['n_seeds']} seeds and their differences"
-    for row, name in zip(rows[2:], resampling["cases"], strict=True):
-        row[0] = f"bootstrap of {name}: {models}, {resampling['n_resamples']:,} resamples"
-    sizes = f"{results['n_test']:,} test and {results['n_train']:,} training embeddings of {results['d']} numbers"
+    sizes = f"{results['n_test']:,} test and {results['n_train']:,} training embeddings of {results['d']} dimensions"
     ratio = f"{search['time_over_faiss']:.2f} times the search alone (median over rounds)"
     found = f"Neighbours for k = 1 and 5 with margins take {ratio}"
     memory = f"and {megabytes(search['peak_extra_bytes'])} beyond the embeddings"
-    return f"{markdown(['', 'median', 'quartiles'], rows)}\n\n{found}, {memory}. {sizes}. {described(results)}"
+    table = markdown(["", "median", "quartiles"], rows)
+    about = f"{sizes}. {described(results)} Bootstrap: {resampling['n_test']:,} test images. {described(resampling)}"
+    return f"{table}\n\n{found}, {memory}. {about}"
+
+
+def significance(results: dict[str, Any]) -> str:
+    same, simulation = results["same_loss"], results["simulation"]
+    header = ["seeds against seeds, the same loss", "pairs", "margin called different", "1-NN called different"]
+    rows = [
+        [
+            f"{case['seeds']} against {case['seeds']} other",
+            f"{case['pairs']:,}, {case['drawn']}",
+            *(f"{case[name]:,} ({case[name] / case['pairs']:.1%})" for name in ("margin", "knn1")),
+        ]
+        for case in same["cases"]
+    ]
+    runs = f"{same['n_runs']} runs of {same['epochs']} epochs of {same['loss']} on {same['data']}"
+    about = f"{runs}, {same['n_test']} test images; the seeds of the two sides differ."
+    shares = [cell["coverage"] for cell in simulation["cells"]]
+    sizes = {cell["n_seeds"] for cell in simulation["cells"]}
+    grid = f"{len(shares)} combinations of variance over images, over seeds, and {min(sizes)} to {max(sizes)} seeds"
+    share = f"{min(shares):.1%} to {max(shares):.1%}"
+    covered = f"the interval of a difference covers the truth in {share} of {simulation['repetitions']:,}"
+    twice = [case["coverage"] for case in simulation["image_by_seed_only"]]
+    only = f"{min(twice):.1%} to {max(twice):.1%} where seeds differ from image to image only, which it counts twice"
+    found = f"Simulated over {grid}, {covered} repetitions each; {only}."
+    return f"{markdown(header, rows)}\n\n{about} {found} {described(results)}"
 
 
 def spread(results: dict[str, Any]) -> str:
@@ -275,6 +306,8 @@ def _kind(about: dict[str, Any]) -> str:
         return " or ".join(_kind(option) for option in about["anyOf"])
     if "enum" in about or "const" in about:
         return " or ".join(f"`{value}`" for value in about.get("enum", [about.get("const")]))
+    if "prefixItems" in about:
+        return f"[{', '.join(_kind(item) for item in about['prefixItems'])}]"
     if about["type"] == "array" and isinstance(about.get("items"), dict):
         return f"list of {_kind(about['items'])}"
     if about["type"] == "object" and isinstance(about.get("additionalProperties"), dict):
@@ -293,7 +326,10 @@ def tables() -> dict[str, str]:
         "training": training(json.loads((RESULTS / "training.json").read_text())),
         "views": views(data),
         "real-data": real_data(data),
-        "evaluation": evaluation(json.loads((RESULTS / "evaluation.json").read_text())),
+        "evaluation": evaluation(
+            *(json.loads((RESULTS / f"{x}.json").read_text()) for x in ("evaluation", "bootstrap"))
+        ),
+        "significance": significance(json.loads((RESULTS / "significance.json").read_text())),
         "schema": schema(),
         "spread": spread(json.loads((RESULTS / "scaling.json").read_text())),
         "micro": micro(json.loads((RESULTS / "scaling.json").read_text())),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -17,9 +18,11 @@ from safetensors.torch import load_file
 
 import sincere
 from sincere.cli import main
+from sincere.cli.flags import parse_request
 from sincere.data.loader import ViewLoader
 from sincere.errors import DataError, InputValueError
 from sincere.records.arrays import PER_IMAGE, PerImage
+from sincere.records.comparing import ONE_EACH, CompareRequest
 from sincere.records.results import Results
 from sincere.statistics.bootstrap import intervals
 from sincere.training.checkpoints import Checkpoints
@@ -50,7 +53,7 @@ def test_rows_differences_and_summaries(compared: Path) -> None:
     images = {row.loss: [] for row in results.rows}
     for row in results.rows:
         images[row.loss].append(PerImage.read(compared / row.folder).values["margin"])
-    expected = intervals([np.mean(images[loss], axis=0) for loss in LOSSES], n_resamples=200)
+    expected = intervals([images[loss] for loss in LOSSES], n_resamples=200)
     margins = [d for d in results.differences if d.metric == "margin"]
     for difference, estimate in zip(margins, expected.differences.values(), strict=True):
         assert (difference.estimate, difference.low, difference.high) == (
@@ -59,11 +62,48 @@ def test_rows_differences_and_summaries(compared: Path) -> None:
             estimate.high,
         )
         assert difference.significant == (estimate.low > 0 or estimate.high < 0)
-    assert all(set(summary.over_seeds) == set(results.metrics) for summary in results.summaries)
-    assert any("12 differences were tested" in note for note in results.notes)
+    assert all(set(summary.seed_std) == set(results.metrics) for summary in results.summaries)
+    assert results.scope == "trained models"
+    (note,) = (note for note in results.notes if "about these trained models, not about the losses" in note)
+    assert f"--out {compared} --seeds 0 1 2`" in note
+    assert not any("differences were tested" in note for note in results.notes)
     assert any("does not compare margins of eps-SupInfoNCE" in note for note in results.notes)
     content = json.loads((compared / "results.json").read_text())
     assert content["differences"][0].keys() == {"metric", "a", "b", "estimate", "low", "high", "significant"}
+
+
+def test_three_seeds_are_about_the_losses(data: str, tmp_path: Path) -> None:
+    options = {**OPTIONS, "seeds": (2, 0, 1), "epochs": 1}
+    results = sincere.compare(data=data, out=tmp_path / "c", **options)
+    assert results.scope == "losses"
+    assert [summary.seeds for summary in results.summaries] == [(0, 1, 2)] * 3
+    assert any("12 differences were tested" in note for note in results.notes)
+    assert not any("trained models" in note for note in results.notes)
+    for summary in results.summaries:
+        for name, estimate in summary.metrics.items():
+            values = [row.metrics[name].estimate for row in results.rows if row.loss == summary.loss]
+            assert estimate.estimate == pytest.approx(np.mean(values))
+            assert summary.seed_std[name] == pytest.approx(np.std(values, ddof=1))
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags"),
+    [
+        ({}, "--seeds 0 1 2"),
+        ({"data": "my photos", "epochs": 15, "quiet": True}, "--data 'my photos' --epochs 15 --seeds 0 1 2"),
+        ({"losses": ("supcon",), "seeds": (1,), "overwrite": True}, "--losses supcon --seeds 1 0 2"),
+        ({"skip_bad_images": True, "seeds": (7, 8)}, "--skip-bad-images --seeds 7 8 0"),
+        ({"epochs": 15, "skip_bad_images": False}, "--epochs 15 --seeds 0 1 2"),
+    ],
+)
+def test_the_command_that_adds_seeds(settings: dict[str, Any], flags: str) -> None:
+    request = CompareRequest.make(**settings)
+    assert compare_module.command_with_seeds(request) == f"sincere compare {flags}"
+    words = shlex.split(compare_module.command_with_seeds(request))[2:]
+    again = parse_request(CompareRequest, words, verb="compare", hidden=[*ONE_EACH, "devices", "nodes"])
+    assert compare_module.command_with_seeds(again) == compare_module.command_with_seeds(request)
+    kept = {"seeds", "quiet", "overwrite"}
+    assert again.model_dump(exclude=kept) == request.model_dump(exclude=kept)
 
 
 def test_csv_has_a_line_for_each_run_and_metric(compared: Path) -> None:

@@ -78,10 +78,8 @@ class Measured:
     def confusion(self) -> tuple[tuple[int, int, int], ...]:
         """Return the cells of the confusion matrix that are not 0: label, 1-NN prediction, test images."""
         pairs = torch.stack([self.subject.test.labels, self.subject.neighbours.predictions[1]], dim=1)
-        cells, counts = pairs.unique(dim=0, return_counts=True)
-        return tuple(
-            (label, predicted, n) for (label, predicted), n in zip(cells.tolist(), counts.tolist(), strict=True)
-        )
+        cells, counts = pairs.cpu().unique(dim=0, return_counts=True)
+        return tuple((i, j, n) for (i, j), n in zip(cells.tolist(), counts.tolist(), strict=True))
 
     def embedding_map(self) -> EmbeddingMap:
         """Return some of the test images in the plane."""
