@@ -37,7 +37,7 @@ def test_tensors_and_arrays_come_back_as_they_were(tmp_path: Path) -> None:
             assert np.array_equal(found[name], array)
             assert (found[name].shape, found[name].dtype) == (array.shape, array.dtype)
     assert metadata == {"chosen": "1"}
-    with pytest.raises(DataError, match=r"x\.npz: is damaged or of another evaluation"):
+    with pytest.raises(DataError, match=r"x\.npz: is damaged, or of another evaluation"):
         read_arrays(tmp_path / "x.npz", remedy="", expected="0" * 64)
 
 

@@ -19,6 +19,7 @@ from sincere.cli import main
 from sincere.errors import DataError
 from sincere.records.arrays import MAP, EmbeddingMap
 from sincere.records.files import read_json, write_json
+from sincere.records.npz import read_arrays, write_arrays
 from sincere.records.results import Results
 from sincere.report.page import write_report
 from sincere.report.runs import read_evidence
@@ -213,8 +214,8 @@ def archive(**changes: Any) -> Callable[[Path], None]:
     """Return what writes a map with some arrays replaced."""
 
     def write(path: Path) -> None:
-        arrays = {**dict(np.load(path)), **changes}
-        np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+        arrays = {**read_arrays(path, remedy=""), **changes}
+        write_arrays(path, {name: array for name, array in arrays.items() if array is not None})
 
     return write
 
@@ -285,4 +286,4 @@ def test_arrays_of_another_evaluation_are_noticed(folder: Path) -> None:
     shutil.copy(folder / "runs" / "supcon-0" / MAP, folder / "runs" / "sincere-0" / MAP)
     EmbeddingMap.read(folder / "runs" / "sincere-0")
     text = write_report(folder, figures=False).read_text(encoding="utf-8")
-    assert "map.npz: is of another evaluation, or was changed; evaluate the run again." in text
+    assert "map.npz: is damaged, or of another evaluation: its checksum does not match; evaluate the run again." in text

@@ -19,6 +19,7 @@ from sincere.evaluation.neighbours import find_neighbours
 from sincere.evaluation.probe import Probe
 from sincere.records.arrays import PER_IMAGE, EmbeddingMap, PerImage
 from sincere.records.files import EVALUATION_LOCK, locked
+from sincere.records.npz import read_arrays, write_arrays
 from sincere.records.results import Results
 from sincere.workflows import evaluate as evaluate_module
 from sincere.workflows import measure as measure_module
@@ -234,9 +235,9 @@ def test_bad_folders_and_data(finished: Path, tmp_path: Path, capsys: pytest.Cap
 
 
 def test_nan_in_stored_figures_is_refused(evaluated: Path, tmp_path: Path) -> None:
-    arrays = dict(np.load(evaluated / PER_IMAGE))
+    arrays = read_arrays(evaluated / PER_IMAGE, remedy="")
     arrays["value_margin"][3, 0] = np.nan
-    np.savez(tmp_path / PER_IMAGE, **arrays)
+    write_arrays(tmp_path / PER_IMAGE, arrays)
     with pytest.raises(DataError, match="margin is not finite for every image; evaluate the run again"):
         PerImage.read(tmp_path)
     (tmp_path / PER_IMAGE).write_bytes(b"PK damaged")

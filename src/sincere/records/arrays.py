@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -13,7 +11,7 @@ from numpy.typing import NDArray
 
 from sincere.checks import printable
 from sincere.errors import DataError
-from sincere.records.files import read_bytes, replacing
+from sincere.records.npz import read_arrays, write_arrays
 
 T = TypeVar("T")
 PER_IMAGE, MAP = "per_image.npz", "map.npz"
@@ -44,7 +42,8 @@ class PerImage:
     def write(self, folder: Path) -> str:
         """Write per_image.npz and return the SHA-256 of its bytes."""
         plain = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "values"}
-        return _write(folder / PER_IMAGE, {**plain, **{_VALUE + name: array for name, array in self.values.items()}})
+        values = {_VALUE + name: array for name, array in self.values.items()}
+        return write_arrays(folder / PER_IMAGE, {**plain, **values})
 
     @classmethod
     def read(cls, folder: Path, expected: str | None = None) -> Self:
@@ -96,7 +95,7 @@ class EmbeddingMap:
 
     def write(self, folder: Path) -> str:
         """Write map.npz and return the SHA-256 of its bytes."""
-        return _write(folder / MAP, {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)})
+        return write_arrays(folder / MAP, {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)})
 
     @classmethod
     def read(cls, folder: Path, expected: str | None = None) -> Self:
@@ -137,27 +136,11 @@ def _check(path: Path, name: str, right: bool) -> None:
         raise DataError(f"{path}: is damaged: {name} has a wrong shape, type or value; {REMEDY}")
 
 
-def _write(path: Path, arrays: dict[str, NDArray[Any]]) -> str:
-    with replacing(path) as aside:
-        with aside.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-        with aside.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _read(path: Path, expected: str | None) -> dict[str, NDArray[Any]]:
     try:
-        content = read_bytes(path)
+        return read_arrays(path, remedy=REMEDY, expected=expected)
     except FileNotFoundError as error:
         raise DataError(f"{path}: is missing; {REMEDY}") from error
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            arrays = dict(archive)
-    except Exception as error:  # a damaged archive may raise anything, from KeyError to NotImplementedError
-        raise DataError(f"{path}: is damaged; {REMEDY}") from error
-    if expected is not None and hashlib.sha256(content).hexdigest() != expected:
-        raise DataError(f"{path}: is of another evaluation, or was changed; {REMEDY}")
-    return arrays
 
 
 def _made(cls: type[T], path: Path, content: dict[str, Any]) -> T:

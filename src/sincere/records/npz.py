@@ -45,7 +45,7 @@ def read_arrays(path: Path, *, remedy: str, expected: str | None = None) -> dict
     """
     content = read_bytes(path)
     if expected is not None and hashlib.sha256(content).hexdigest() != expected:
-        raise DataError(f"{path}: is damaged or of another evaluation: its checksum does not match; {remedy}")
+        raise DataError(f"{path}: is damaged, or of another evaluation: its checksum does not match; {remedy}")
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays = dict(archive)
