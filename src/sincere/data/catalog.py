@@ -23,7 +23,7 @@ class NamedSet:
     Attributes:
         loader: "module:attribute" of a function from settings to the data set.
         about: What it shows, in a few words.
-        n_train: Images to learn from, in the split used here (PAPER.md section 5).
+        n_train: Images to learn from, in the split used here.
         n_test: Images to test on.
         n_classes: Classes.
         side: Side of its images in pixels; None where they vary.

@@ -1,4 +1,4 @@
-"""Accuracy of votes of the nearest training images (PAPER.md section 5)."""
+"""Accuracy of votes of the nearest training images."""
 
 from __future__ import annotations
 

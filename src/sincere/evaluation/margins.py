@@ -1,4 +1,4 @@
-"""Margins: how much nearer the nearest image of the same class is than the nearest of another (PAPER.md section 5)."""
+"""Margins: how much nearer the nearest image of the same class is than the nearest of another."""
 
 from __future__ import annotations
 

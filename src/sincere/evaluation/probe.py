@@ -1,4 +1,4 @@
-"""Linear probes: a linear classifier on an encoder's output says what the output is worth (PAPER.md section 5).
+"""Linear probes: a linear classifier on an encoder's output says what the output is worth.
 
 `fast` computes features once and solves logistic regression; `paper` runs SGD over features of augmented images.
 """

@@ -12,7 +12,7 @@ from sincere.shapes import AnchorIds, KeyIds, PerAnchor
 
 @dataclass(frozen=True)
 class Formula:
-    """A member of the loss family (PAPER.md section 2).
+    """A member of the loss family.
 
     Attributes:
         partners_in_denominator: SupCon's choice: the softmax runs over every other item, not only the noise.

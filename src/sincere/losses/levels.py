@@ -1,4 +1,4 @@
-"""Chance level and floor of each loss for a batch: what its value is to be read against (PAPER.md section 3)."""
+"""Chance level and floor of each loss for a batch: what its value is to be read against."""
 
 from __future__ import annotations
 

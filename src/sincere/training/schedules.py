@@ -15,7 +15,7 @@ def warmup_steps(n_steps: int, steps_per_epoch: int, epochs: float | None = None
 
 
 def learning_rate_factor(step: int, n_steps: int, n_warmup: int) -> float:
-    """Return the share of the peak at step t of E with W of warm-up (PAPER.md section 4).
+    """Return the share of the peak at step t of E with W of warm-up.
 
     .001 + .999 t / W, then cosine from 1 at W to .001 at E - 1.
 

@@ -36,7 +36,7 @@ from sincere.workflows.hardware import bfloat16_gains
 from sincere.workflows.run_folder import EMBEDDINGS, PROBES
 
 PRECISION_SAMPLE = 1000  # test images on which half precision is tried
-PROBE_BATCH, PROBE_WEIGHT_DECAY = 128, 1e-4  # PAPER.md section 5
+PROBE_BATCH, PROBE_WEIGHT_DECAY = 128, 1e-4  # the paper's
 HELD_OUT = 0.1
 THUMBNAIL = 32  # pixels
 
