@@ -33,6 +33,7 @@ bench: $(VENV)/.ready  ## measure, write benchmarks/results/*.json and the table
 	$(BIN)/python -m benchmarks.data
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.evaluation
+	$(BIN)/python -m benchmarks.significance
 	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks.kill_and_resume
 	$(BIN)/python -m benchmarks.tables

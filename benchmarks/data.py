@@ -1,6 +1,6 @@
 """`python -m benchmarks.data --cifar10 FILE --fashion-mnist FILE`: views, delivery, and a check of the real data sets.
 
-The files are made by ../shared/data/get_*.py, or are your own in the same form. Writes results/data.json.
+docs/data.md says how to make the files. Writes results/data.json.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The learning rate follows PAPER.md section 4 at every step."""
+"""The learning rate follows the paper's schedule at every step."""
 
 from __future__ import annotations
 

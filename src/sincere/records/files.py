@@ -99,14 +99,16 @@ def read_json(path: Path, *, remedy: str) -> dict[str, Any]:
         FileNotFoundError: There is no such file.
         DataError: It cannot be read, is no JSON object, or does not match its checksum; the message ends with `remedy`.
     """
+    data = read_bytes(path)
     try:
-        content = json.loads(read_bytes(path))
-    except (ValueError, RecursionError) as error:
+        content = json.loads(data)
+        stored = content.pop(CHECKSUM, None) if isinstance(content, dict) else None
+        matches = stored is None or stored == _checksum(content)
+    except (ValueError, RecursionError) as error:  # also of nesting that is too deep
         raise DataError(f"{path}: is damaged: no readable JSON; {remedy}") from error
     if not isinstance(content, dict):
         raise DataError(f"{path}: is damaged: no JSON object; {remedy}")
-    stored = content.pop(CHECKSUM, None)
-    if stored is not None and stored != _checksum(content):
+    if not matches:
         raise DataError(f"{path}: was damaged or changed: its checksum does not match; {remedy}")
     return content
 
