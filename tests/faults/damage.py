@@ -59,7 +59,7 @@ def cases(world: World, seed: int, *, short: bool) -> list[Case]:
     """Every damage to every file that a verb reads."""
     found = []
     for verb in VERBS.values():
-        world.restore(verb.needs)
+        Scene(world, verb)
         for target in _distinct(targets(world.here, verb.reads)):
             for name, damage in damages(seed, f"{verb.name} {target.name}", short=short).items():
                 run = partial(_damaged, verb=verb, target=target, damage=damage)

@@ -96,7 +96,8 @@ class Scene:
         if folder is None:
             return
         before = {path.name for path in (self.world.template / folder).iterdir() if path.is_file()}
-        wanted = {name for name in before if name.startswith(("results.", "per_image", "map", "embeddings", "report"))}
+        beginnings = ("results.", "per_image", "map", "embeddings", *(["report"] if self.verb.name == "report" else []))
+        wanted = {name for name in before if name.startswith(beginnings)}
         for name in sorted(wanted - set(self.verb.absent)):
             if not (self.here / folder / name).exists():
                 raise Failure(Kind.LOST, f"{folder}/{name} is gone", outcome)
