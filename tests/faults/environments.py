@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass, field
 from functools import partial
 
 from tests.faults.case import Case
-from tests.faults.judges import DONE, check_done, check_ended
+from tests.faults.judges import DONE, REFUSED, check_done, check_ended
 from tests.faults.scene import Scene
 from tests.faults.verbs import VERBS, Verb
 from tests.faults.world import World
@@ -96,6 +97,10 @@ def _inside(world: World, *, verb: Verb, environment: Environment) -> None:
         environment=environment.variables, fresh=environment.fresh, closed_stdout=environment.closed_stdout,
         open_files=environment.open_files, timeout=60,
     )  # fmt: skip
+    if environment.closed_stdout:  # to end is no mistake, to leave something broken is one
+        check_ended(outcome, (DONE, REFUSED, 141, -signal.SIGPIPE))
+        scene.recover()
+        return
     if not environment.may_refuse:
         check_done(outcome, "the verb in this environment")
     check_ended(outcome)
