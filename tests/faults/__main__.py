@@ -18,7 +18,10 @@ from tests.faults.case import Case, Failure, Kind, Skipped, Verdict, verdict
 from tests.faults.summary import closing_line, print_failures, print_table, write_json
 from tests.faults.world import World
 
-GROUPS = ("damage", "kills", "full_disk", "permissions", "stale", "settings", "environments", "payloads", "crafted")
+GROUPS = (
+    "damage", "kills", "full_disk", "permissions", "stale", "settings", "environments", "payloads", "crafted", "names",
+    "together", "foreign",
+)  # fmt: skip
 ROOT = Path(__file__).parents[2]
 
 
