@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+from tests.faults import load, losses
 from tests.faults.case import Case, Failure, Kind, Skipped, Verdict, verdict
-from tests.faults.summary import closing_line, print_failures, print_table, write_json
+from tests.faults.summary import closing_line, print_failures, print_load, print_table, write_json
 from tests.faults.world import World
 
 GROUPS = (
@@ -40,14 +41,25 @@ def main() -> int:
         verdicts = _run(worlds, cases)
         for world in worlds:
             world.close()
+        batches = _batches(source, options)
+        measured = {} if options.short or options.only else load.measure(source, options.jobs)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    print_failures(verdicts)
-    print_table(verdicts, time.monotonic() - start)
+    seconds = time.monotonic() - start
+    print_failures([*verdicts, *batches])
+    print_table([*verdicts, *batches], seconds)
+    print_load(measured)
     if options.json is not None:
-        write_json(options.json, verdicts, {}, seconds=time.monotonic() - start, short=options.short)
+        write_json(options.json, verdicts, batches, measured, seconds=seconds, short=options.short)
     print(closing_line(verdicts))
-    return int(any(v.kind not in (Kind.SURVIVED, Kind.SKIPPED) for v in verdicts))
+    return int(any(found.kind not in (Kind.SURVIVED, Kind.SKIPPED) for found in [*verdicts, *batches]))
+
+
+def _batches(source: Path, options: argparse.Namespace) -> list[Verdict]:
+    """Return the verdicts on random batches of the losses, which are counted apart."""
+    if options.only and not any(only.split("/")[0] == losses.GROUP for only in options.only):
+        return []
+    return losses.verdicts(source, options.seed, options.only, short=options.short, jobs=options.jobs)
 
 
 def _options() -> argparse.Namespace:

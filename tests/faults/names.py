@@ -29,7 +29,18 @@ NAMES: dict[str, bytes] = {
 }  # fmt: skip
 SHORT_NAMES = ("escape", "newline", "not-utf8", "override", "script", "dash", "rich", "space")
 # `|` stands for a slash, which no name of a file can hold.
-IN_BROWSER = ("script", "image", "close-script", "comment", "template", "json", "quotes", "escape", "override", "not-utf8")
+IN_BROWSER = (
+    "script",
+    "image",
+    "close-script",
+    "comment",
+    "template",
+    "json",
+    "quotes",
+    "escape",
+    "override",
+    "not-utf8",
+)
 
 
 def cases(world: World, seed: int, *, short: bool) -> list[Case]:
@@ -89,7 +100,9 @@ def _data(world: World, *, name: bytes) -> None:
     os.rename(os.fsencode(world.here / PICTURES), os.path.join(os.fsencode(world.here), name))
     _run_all(world, _text(name), FRESH, accepted=False)
     if not name.startswith(b"-"):
-        outcome = world.run(Command(("train", f"--data={_text(name)}", *SHORT)))  # the folder of the run is named after it
+        outcome = world.run(
+            Command(("train", f"--data={_text(name)}", *SHORT))
+        )  # the folder of the run is named after it
         check_ended(outcome)
 
 
@@ -116,7 +129,9 @@ def _npz_classes(world: World, *, name: bytes) -> None:
 
 def _usual(name: bytes) -> bool:
     """Tell whether a name must be accepted: plain letters, spaces inside, marks that people use."""
-    return name in {NAMES[key] for key in ("emoji", "quotes", "percent", "dollar", "number", "script", "image", "entity")}
+    return name in {
+        NAMES[key] for key in ("emoji", "quotes", "percent", "dollar", "number", "script", "image", "entity")
+    }
 
 
 def _browser(world: World, *, name: bytes) -> None:

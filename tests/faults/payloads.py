@@ -92,7 +92,9 @@ def cases(world: World, seed: int, *, short: bool) -> list[Case]:
                 found.append(Case(GROUP, f"{verb.name}/{target.name}/{name}", run))
     for suffix in ("png", "jpg", "eps") if short else ("png", "jpg", "eps", "ps", "gif", "tif", "webp", "PNG"):
         found.append(Case(GROUP, f"postscript/{suffix}", partial(_postscript, suffix=suffix)))
-    for verb_name in ("train", "evaluate") if short else ("train", "evaluate", "transfer", "compare", "report", "resume"):
+    for verb_name in (
+        ("train", "evaluate") if short else ("train", "evaluate", "transfer", "compare", "report", "resume")
+    ):
         for key in GIT_SETTINGS:
             run = partial(_git, verb=VERBS[verb_name], key=key)
             found.append(Case(GROUP, f"git/{key.replace('.', '-')}/{verb_name}", run))
@@ -161,6 +163,7 @@ def _git(world: World, *, verb: Verb, key: str) -> None:
 
 def _png_bomb(here: Path) -> str:
     """A PNG of a few kilobytes whose header promises 60,000 x 60,000 pixels."""
+
     def chunk(kind: bytes, content: bytes) -> bytes:
         checked = kind + content
         return len(content).to_bytes(4, "big") + checked + zlib.crc32(checked).to_bytes(4, "big")

@@ -16,7 +16,17 @@ from tests.faults.case import Case
 from tests.faults.command import Command
 from tests.faults.judges import DONE, INTERRUPTED, REFUSED, check_done, check_ended, check_refused
 from tests.faults.world import (
-    ARRAYS, FRESH, HOME, LOSSES, MEASURE, OTHER, PICTURES, RUN, SHORT, World, make_arrays,
+    ARRAYS,
+    FRESH,
+    HOME,
+    LOSSES,
+    MEASURE,
+    OTHER,
+    PICTURES,
+    RUN,
+    SHORT,
+    World,
+    make_arrays,
 )  # fmt: skip
 
 GROUP = "settings"

@@ -65,24 +65,41 @@ def print_table(verdicts: Sequence[Verdict], seconds: float) -> None:
     widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
     print()
     for row in rows:
-        print("  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))))
+        print(
+            "  ".join(
+                cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+            )
+        )
     print(f"{seconds:.0f} s in all")
 
 
+def print_load(measured: dict[str, Any]) -> None:
+    """Print what was measured with large inputs."""
+    for name, values in measured.items():
+        print(f"load: {name}: {json.dumps(values)}")
+
+
 def write_json(
-    path: Path, verdicts: Sequence[Verdict], load: dict[str, Any], *, seconds: float, short: bool
+    path: Path,
+    verdicts: Sequence[Verdict],
+    batches: Sequence[Verdict],
+    load: dict[str, Any],
+    *,
+    seconds: float,
+    short: bool,
 ) -> None:
     """Write the counts by group, with what was measured under load, the machine and the versions."""
     from benchmarks.measure import machine
 
-    groups = {group: counts(found) for group, found in by_group(verdicts).items()}
+    groups = {group: counts(found) for group, found in by_group([*verdicts, *batches]).items()}
     failed = [
         {"case": verdict.case, "kind": str(verdict.kind), "detail": verdict.detail}
-        for verdict in verdicts
+        for verdict in [*verdicts, *batches]
         if verdict.kind not in (Kind.SURVIVED, Kind.SKIPPED)
     ]
     content = {
         "machine": machine(), "line": closing_line(verdicts), "counts": counts(verdicts), "groups": groups,
         "load": load, "seconds": round(seconds), "short": short, "failed": failed,
     }  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=1) + "\n")

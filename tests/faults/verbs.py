@@ -12,7 +12,18 @@ from typing import Any
 from safetensors.numpy import load_file
 
 from tests.faults.world import (
-    ARRAYS, COMPARISON, FRESH, HOME, LOSSES, MEASURE, OTHER, PARTIAL, PICTURES, RUN, SHORT, TRAIN,
+    ARRAYS,
+    COMPARISON,
+    FRESH,
+    HOME,
+    LOSSES,
+    MEASURE,
+    OTHER,
+    PARTIAL,
+    PICTURES,
+    RUN,
+    SHORT,
+    TRAIN,
 )  # fmt: skip
 
 Words = tuple[str, ...]
