@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 
 from tests.faults import load, losses
-from tests.faults.case import Case, Failure, Kind, Skipped, Verdict, verdict
+from tests.faults.case import Case, FaultError, Kind, SkippedError, Verdict, verdict
 from tests.faults.summary import closing_line, print_failures, print_load, print_table, write_json
 from tests.faults.world import World
 
@@ -144,9 +144,9 @@ def judged(case: Case, world: World) -> Verdict:
     kind, detail, outcome = Kind.SURVIVED, "", None
     try:
         case.run(world)
-    except Failure as failure:
+    except FaultError as failure:
         kind, detail, outcome = failure.kind, failure.detail, failure.outcome
-    except Skipped as skipped:
+    except SkippedError as skipped:
         kind, detail = Kind.SKIPPED, str(skipped)
     except Exception as error:  # the suite's own mistake must not hide the other cases
         kind, detail = Kind.TRACEBACK, f"in the suite itself: {type(error).__name__}: {error}"

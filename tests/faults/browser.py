@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.faults.case import Failure, Kind, Skipped
+from tests.faults.case import FaultError, Kind, SkippedError
 from tests.faults.command import Outcome
 
 CHROMIUM, DRIVER = (shutil.which("chromium") or shutil.which("google-chrome")), shutil.which("chromedriver")
@@ -21,10 +21,10 @@ def check_page(page: Path, profile: Path, outcome: Outcome) -> None:
     """The page is drawn without an alert and without an error on its console.
 
     Raises:
-        Skipped: There is no browser.
+        SkippedError: There is no browser.
     """
     if CHROMIUM is None or DRIVER is None:
-        raise Skipped("needs chromium and chromedriver on the PATH")
+        raise SkippedError("needs chromium and chromedriver on the PATH")
     from selenium.common.exceptions import TimeoutException, UnexpectedAlertPresentException
 
     browser = _start(profile)
@@ -33,13 +33,13 @@ def check_page(page: Path, profile: Path, outcome: Outcome) -> None:
         _wait_until_drawn(browser)
         said = [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
         if said:
-            raise Failure(Kind.WRONG, f"on the page's console: {said[0][:200]}", outcome)
+            raise FaultError(Kind.WRONG, f"on the page's console: {said[0][:200]}", outcome)
         if browser.execute_script("return document.querySelectorAll('main script, main img[onerror]').length"):
-            raise Failure(Kind.EXECUTED, "a name became markup in the page", outcome)
+            raise FaultError(Kind.EXECUTED, "a name became markup in the page", outcome)
     except UnexpectedAlertPresentException as error:
-        raise Failure(Kind.EXECUTED, "the page shows an alert", outcome) from error
+        raise FaultError(Kind.EXECUTED, "the page shows an alert", outcome) from error
     except TimeoutException as error:
-        raise Failure(Kind.WRONG, "the page is not drawn", outcome) from error
+        raise FaultError(Kind.WRONG, "the page is not drawn", outcome) from error
     finally:
         browser.quit()
         shutil.rmtree(profile, ignore_errors=True)

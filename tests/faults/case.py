@@ -21,7 +21,7 @@ class Kind(StrEnum):
     SKIPPED = "skipped"
 
 
-class Failure(Exception):
+class FaultError(Exception):
     """A case did not survive."""
 
     def __init__(self, kind: Kind, detail: str, outcome: Outcome | None = None) -> None:
@@ -29,13 +29,13 @@ class Failure(Exception):
         self.kind, self.detail, self.outcome = kind, detail, outcome
 
 
-class Skipped(Exception):
+class SkippedError(Exception):
     """A case cannot run here; the message says why."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One case: `run` disturbs the world and raises Failure.
+    """One case: `run` disturbs the world and raises FaultError.
 
     Attributes:
         group: What kind of fault.

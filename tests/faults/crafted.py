@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file, save_file
 
-from tests.faults.case import Case, Failure, Kind, Skipped
+from tests.faults.case import Case, FaultError, Kind, SkippedError
 from tests.faults.command import Outcome
 from tests.faults.judges import DONE, check_ended, check_not_executed, names_damage
 from tests.faults.scene import Scene, told
@@ -22,11 +22,13 @@ from tests.faults.world import PARTIAL, RUN, World
 GROUP = "crafted"
 SECRET = "the-content-of-a-secret-file"
 ODD: dict[str, Any] = {
-    "null": None, "true": True, "minus": -1, "huge": 10**400, "float": 1e308, "text": "x", "script": "<script>alert(1)</script>",
+    "null": None, "true": True, "minus": -1, "huge": 10**400, "float": 1e308, "text": "x",
+    "script": "<script>alert(1)</script>",
     "escape": "\x1b[31m", "list": [], "lists": [[[]]], "dict": {}, "surrogate": "\ud800", "long": "y" * 100_000,
 }  # fmt: skip
 _RAW = {
-    "empty": "", "null": "null", "number": "7", "list": "[]", "dict": "{}", "text": '"x"', "nan": "NaN", "infinity": "[Infinity]",
+    "empty": "", "null": "null", "number": "7", "list": "[]", "dict": "{}", "text": '"x"', "nan": "NaN",
+    "infinity": "[Infinity]",
     "deep-lists": "[" * 100_000 + "]" * 100_000, "deep-dicts": '{"a":' * 100_000 + "1" + "}" * 100_000,
     "digits": "9" * 10_000, "bom": "\ufeff{}", "twice": "{} {}", "binary": "\x00\x01\x02", "comma": '{"a": 1,}',
     "same-key": '{"schema": 1, "schema": 2}',
@@ -38,8 +40,10 @@ _JSON_READERS = {
 }  # fmt: skip
 _TOML = {
     "empty": "", "unknown": 'colour = "red"\n', "types": "epochs = 'three'\ndata = 5\n", "nested": "[data]\nname = 1\n",
-    "deep": "a = " + "[" * 5000 + "]" * 5000 + "\n", "digits": "epochs = " + "9" * 5000 + "\n", "nan": "temperature = nan\n",
-    "negative": "epochs = -3\n", "date": "data = 2020-01-01\n", "twice": "epochs = 1\nepochs = 2\n", "outside": 'data = "../../.."\n',
+    "deep": "a = " + "[" * 5000 + "]" * 5000 + "\n", "digits": "epochs = " + "9" * 5000 + "\n",
+    "nan": "temperature = nan\n",
+    "negative": "epochs = -3\n", "date": "data = 2020-01-01\n", "twice": "epochs = 1\nepochs = 2\n",
+    "outside": 'data = "../../.."\n',
     "escape": 'loss = "\\u001b[31m"\n', "null": 'data = "a\\u0000b"\n', "list": "epochs = [1, 2]\n",
 }  # fmt: skip
 
@@ -80,21 +84,21 @@ def _path(world: World, verb: Verb, file: str) -> Path:
     names = [file, f"{Path(file).stem}.safetensors"]
     found = [path for part in verb.needs for name in names for path in sorted((world.here / part).rglob(name))]
     if not found:
-        raise Skipped(f"this version has no {file}")
+        raise SkippedError(f"this version has no {file}")
     return found[0]
 
 
 def _judge(scene: Scene, outcome: Outcome, *, strict: bool) -> None:
-    """No traceback and no script; where `strict`, other results need a word about it: the content contradicts itself."""
+    """No traceback and no script; where `strict`, the content contradicts itself, and that needs a word."""
     check_not_executed(scene.here, outcome)
     check_ended(outcome)
     if outcome.code != DONE or scene.verb.result(scene.here) == scene.reference.result:
         return
     page = scene.here / RUN / "report.html"
     if scene.verb.name == "report" and "<script>alert" in page.read_text(errors="replace"):
-        raise Failure(Kind.EXECUTED, "a script is in the page", outcome)
+        raise FaultError(Kind.EXECUTED, "a script is in the page", outcome)
     if strict and not names_damage(told(scene.here, outcome), scene.reference.told):
-        raise Failure(Kind.WRONG, "nonsense was taken without a word", outcome)
+        raise FaultError(Kind.WRONG, "nonsense was taken without a word", outcome)
 
 
 def _text(world: World, *, verb: Verb, file: str, content: str) -> None:
@@ -127,9 +131,9 @@ def _every_key(world: World, *, verb: Verb, file: str, value: Any, remove: bool 
         outcome = scene.run(timeout=30)
         try:
             _judge(scene, outcome, strict=False)
-        except Failure as failure:
+        except FaultError as failure:
             where = ".".join(map(str, key[1:]))
-            raise Failure(failure.kind, f"{where}: {failure.detail}", outcome) from failure
+            raise FaultError(failure.kind, f"{where}: {failure.detail}", outcome) from failure
 
 
 def _keys(content: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -177,7 +181,7 @@ def _outside(world: World, *, folder: str) -> None:
     check_ended(outcome)
     page = world.here / RUN / "report.html"
     if outcome.code == DONE and SECRET in page.read_text(errors="replace"):
-        raise Failure(Kind.WRONG, "a file outside of the run is shown in the page", outcome)
+        raise FaultError(Kind.WRONG, "a file outside of the run is shown in the page", outcome)
 
 
 Arrays = dict[str, np.ndarray]
@@ -194,14 +198,19 @@ def _only(part: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Ar
 MAPS: dict[str, Callable[[Arrays], Arrays]] = {
     "empty": _each(lambda a: a[:0] if a.ndim else a), "scalars": _each(lambda a: np.zeros(())),
     "text": _each(lambda a: a.astype(str)), "complex": _each(lambda a: np.ones(a.shape, complex)),
-    "flat": _each(lambda a: a.ravel()), "more-axes": _each(lambda a: a[None]), "shorter": _each(lambda a: a[:2] if a.ndim else a),
+    "flat": _each(lambda a: a.ravel()), "more-axes": _each(lambda a: a[None]),
+    "shorter": _each(lambda a: a[:2] if a.ndim else a),
     "labels-out-of-range": _only("label", lambda a: a + 10**6), "labels-negative": _only("label", lambda a: a - 10**6),
-    "predictions-out-of-range": _only("prediction", lambda a: a + 10**6), "ids-short": _only("id", lambda a: a[:1] if a.ndim else a),
-    "neighbours-out-of-range": _only("neighbour", lambda a: a + 10**6), "neighbours-negative": _only("neighbour", lambda a: a - 10**6),
+    "predictions-out-of-range": _only("prediction", lambda a: a + 10**6),
+    "ids-short": _only("id", lambda a: a[:1] if a.ndim else a),
+    "neighbours-out-of-range": _only("neighbour", lambda a: a + 10**6),
+    "neighbours-negative": _only("neighbour", lambda a: a - 10**6),
     "points-nan": _only("points", lambda a: a * np.nan), "points-flat": _only("points", lambda a: a[:, :1]),
-    "thumbnails-float": _only("thumb", lambda a: a.astype(float)), "thumbnails-channels": _only("thumb", lambda a: a[..., :2]),
+    "thumbnails-float": _only("thumb", lambda a: a.astype(float)),
+    "thumbnails-channels": _only("thumb", lambda a: a[..., :2]),
     "values-nan": _only("value", lambda a: a * np.nan), "values-short": _only("value", lambda a: a[:-1]),
-    "values-huge": _only("value", lambda a: a + 1e308), "no-labels": lambda arrays: {n: a for n, a in arrays.items() if n != "labels"},
+    "values-huge": _only("value", lambda a: a + 1e308),
+    "no-labels": lambda arrays: {n: a for n, a in arrays.items() if n != "labels"},
     "more": lambda arrays: {**arrays, "more": np.zeros(3)}, "none": lambda arrays: {},
 }  # fmt: skip
 _HARMLESS = ("empty", "shorter", "more")  # of a map: another number of images may be
@@ -235,13 +244,15 @@ def _sample(change: Callable[[torch.Tensor], Any]) -> Callable[[Any], Any]:
 
 
 CHECKPOINTS: dict[str, Callable[[Any], Any]] = {
-    "empty-dict": lambda content: {}, "list": lambda content: [1, 2], "number": lambda content: 3, "none": lambda content: None,
+    "empty-dict": lambda content: {}, "list": lambda content: [1, 2], "number": lambda content: 3,
+    "none": lambda content: None,
     "other-keys": lambda content: {"a": 1, "b": torch.zeros(3)}, "other-shapes": _sample(lambda t: t.new_zeros(2, 2)),
     "other-types": _sample(lambda t: "x"), "nan": _sample(lambda t: t * float("nan") if t.is_floating_point() else t),
     "step-text": lambda content: {**content, "progress": {**content.get("progress", {}), "step": "x"}},
     "step-negative": lambda content: {**content, "progress": {**content.get("progress", {}), "step": -5}},
     "step-huge": lambda content: {**content, "progress": {**content.get("progress", {}), "step": 10**30}},
-    "progress-list": lambda content: {**content, "progress": []}, "model-none": lambda content: {**content, "model": None},
+    "progress-list": lambda content: {**content, "progress": []}, "model-none": lambda content: {**content,
+    "model": None},
     "no-optimizer": lambda content: {n: v for n, v in content.items() if "optim" not in n},
     "no-random": lambda content: {n: v for n, v in content.items() if "random" not in n and "rng" not in n},
 }  # fmt: skip

@@ -13,10 +13,13 @@ from tests.faults.world import COMPARISON, HOME, PARTIAL, PICTURES, RUN, TRAIN, 
 
 GROUP = "foreign"
 FILES = {
-    "figures/mine.txt", "figures/paper.pdf", "checkpoints/mine.pt", "checkpoints/copy/step-000000001.pt", "transfer/notes.txt",
-    "transfer/mine/data.npz", "notes.txt", "my.json", ".hidden", "results.json.bak", "results-old.json", "report-final.html",
-    "model.safetensors.backup", "sub/folder/file.txt", "tensorboard/mine.txt", "config.toml~", "map.png", "step-000000001.pt",
-    ".mine.unfinished", "backup.unfinished", "per_image.csv", "old.lock",
+    "figures/mine.txt", "figures/paper.pdf", "checkpoints/mine.pt", "checkpoints/copy/step-000000001.pt",
+    "transfer/notes.txt",
+    "transfer/mine/data.npz", "notes.txt", "my.json", ".hidden", "results.json.bak", "results-old.json",
+    "report-final.html",
+    "model.safetensors.backup", "sub/folder/file.txt", "tensorboard/mine.txt", "config.toml~", "map.png",
+    "step-000000001.pt",
+    "backup.unfinished", "per_image.csv", "old.lock",
 }  # fmt: skip
 _overwrite = Verb(
     "train-overwrite", ("train", "--data", PICTURES, "--out", RUN, *TRAIN, "--overwrite"), (PICTURES, HOME, RUN),

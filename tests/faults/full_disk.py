@@ -11,7 +11,7 @@ from functools import partial
 from math import ceil
 from pathlib import Path
 
-from tests.faults.case import Case, Skipped
+from tests.faults.case import Case, SkippedError
 from tests.faults.command import Outcome
 from tests.faults.judges import DONE, check_ended, check_kept, checksums
 from tests.faults.scene import Scene
@@ -113,7 +113,7 @@ def small_disk(world: World) -> Iterator[partial[None]]:
     """Put a file system in memory over the world; give a function that changes its options."""
     where = str(world.here)
     if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={ROOMY}", "faults", where], capture_output=True).returncode:
-        raise Skipped("a file system in memory cannot be mounted here (not root?)")
+        raise SkippedError("a file system in memory cannot be mounted here (not root?)")
     try:
         yield partial(_remount, where)
     finally:

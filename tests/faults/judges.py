@@ -1,4 +1,4 @@
-"""What may not happen: each judge raises Failure, and says which kind it is."""
+"""What may not happen: each judge raises FaultError, and says which kind it is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from tests.faults.case import Failure, Kind
+from tests.faults.case import FaultError, Kind
 from tests.faults.command import Outcome
 
 MARKER = "executed-marker"
@@ -19,7 +19,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f\u202a-\u202e\u2
 _REMARK = re.compile(r"^(note|warning)\b", re.IGNORECASE)
 NAMED_DAMAGE = re.compile(
     r"damage|cut off|cannot be (read|used|parsed)|not readable|unreadable|corrupt|checksum|does not match|missing"
-    r"|not finished|last checkpoint|left out|other data|other images|changed|has changed|not the images|other version|not finite|invalid|is empty"
+    r"|not finished|last checkpoint|left out|other data|other images|changed|not the images|other version|not finite"
+    r"|invalid|is empty"
     r"|going back|beginning again|start(s|ed|ing) over|trained again|measured again|evaluate the run again",
     re.IGNORECASE,
 )
@@ -28,55 +29,55 @@ NAMED_DAMAGE = re.compile(
 def check_ended(outcome: Outcome, allowed: Collection[int] = (DONE, REFUSED)) -> None:
     """The command ended by itself, with a code it may have, without a traceback, and an error is one clear line."""
     if outcome.hung:
-        raise Failure(Kind.TRACEBACK, f"hang: {outcome.seconds:.0f} s", outcome)
+        raise FaultError(Kind.TRACEBACK, f"hang: {outcome.seconds:.0f} s", outcome)
     if outcome.code < 0 and outcome.code not in allowed:
         name = signal.Signals(-outcome.code).name
-        raise Failure(Kind.TRACEBACK, f"died of {name}", outcome)
+        raise FaultError(Kind.TRACEBACK, f"died of {name}", outcome)
     for trace in _TRACES:
         if trace in outcome.said:
             last = [line for line in outcome.err.splitlines() if line.strip()][-1:]
-            raise Failure(Kind.TRACEBACK, f"traceback: {' '.join(last)[:160]}", outcome)
+            raise FaultError(Kind.TRACEBACK, f"traceback: {' '.join(last)[:160]}", outcome)
     if outcome.code not in allowed:
-        raise Failure(Kind.TRACEBACK, f"exit code {outcome.code}", outcome)
+        raise FaultError(Kind.TRACEBACK, f"exit code {outcome.code}", outcome)
     if outcome.code == REFUSED:
         lines = [line for line in outcome.err.splitlines() if line.strip() and not _REMARK.match(line)]
         if len(lines) != 1:
-            raise Failure(Kind.WRONG, f"an error in {len(lines)} lines, not in one", outcome)
+            raise FaultError(Kind.WRONG, f"an error in {len(lines)} lines, not in one", outcome)
         if len(lines[0]) > 2000:
-            raise Failure(Kind.WRONG, f"an error of {len(lines[0])} characters", outcome)
+            raise FaultError(Kind.WRONG, f"an error of {len(lines[0])} characters", outcome)
     check_printable(outcome)
 
 
 def check_printable(outcome: Outcome) -> None:
     """Nothing that a terminal would obey is printed."""
     if found := _CONTROL.search(outcome.said):
-        raise Failure(Kind.WRONG, f"a raw control character {found[0]!r} was printed", outcome)
+        raise FaultError(Kind.WRONG, f"a raw control character {found[0]!r} was printed", outcome)
 
 
 def check_refused(outcome: Outcome, what: str) -> None:
     """The command said no, in one line."""
     check_ended(outcome)
     if outcome.code != REFUSED:
-        raise Failure(Kind.WRONG, f"{what} was accepted", outcome)
+        raise FaultError(Kind.WRONG, f"{what} was accepted", outcome)
 
 
 def check_done(outcome: Outcome, what: str) -> None:
     """The command worked."""
     check_ended(outcome)
     if outcome.code != DONE:
-        raise Failure(Kind.LOST, f"{what} does not work", outcome)
+        raise FaultError(Kind.LOST, f"{what} does not work", outcome)
 
 
 def check_same(result: object, reference: object, outcome: Outcome, what: str) -> None:
     """The result is that of the undisturbed command."""
     if result != reference:
-        raise Failure(Kind.WRONG, f"{what}: other results than undisturbed", outcome)
+        raise FaultError(Kind.WRONG, f"{what}: other results than undisturbed", outcome)
 
 
 def check_not_executed(folder: Path, outcome: Outcome) -> None:
     """No marker was left by something that should not have run."""
     for path in folder.rglob(f"*{MARKER}*"):
-        raise Failure(Kind.EXECUTED, f"{path.relative_to(folder)} was created", outcome)
+        raise FaultError(Kind.EXECUTED, f"{path.relative_to(folder)} was created", outcome)
 
 
 def names_damage(text: str, usual: str) -> bool:
@@ -100,6 +101,6 @@ def check_kept(folder: Path, before: dict[str, str], outcome: Outcome, *, change
     for name, digest in before.items():
         path = folder / name
         if not path.exists():
-            raise Failure(Kind.LOST, f"{name} is gone", outcome)
+            raise FaultError(Kind.LOST, f"{name} is gone", outcome)
         if not changed and hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-            raise Failure(Kind.LOST, f"{name} has changed", outcome)
+            raise FaultError(Kind.LOST, f"{name} has changed", outcome)

@@ -7,7 +7,7 @@ import signal
 from functools import partial
 from math import ceil
 
-from tests.faults.case import Case, Failure, Kind
+from tests.faults.case import Case, FaultError, Kind
 from tests.faults.command import Command
 from tests.faults.judges import DONE, INTERRUPTED, REFUSED, check_ended
 from tests.faults.scene import Scene
@@ -105,7 +105,7 @@ def _leftovers(world: World, *, seed: int) -> None:
     scene.check_result(outcome, named=False)
     left = _bytes_in(world)
     if left > 2 * usual_bytes + 4096:
-        raise Failure(Kind.LOST, f"{left:,} bytes in the cache, {usual_bytes:,} usually", outcome)
+        raise FaultError(Kind.LOST, f"{left:,} bytes in the cache, {usual_bytes:,} usually", outcome)
 
 
 def _bytes_in(world: World) -> int:

@@ -54,11 +54,10 @@ def neighbours() -> dict[str, Any]:
     from sincere.evaluation.neighbours import find_neighbours
 
     generator = torch.Generator().manual_seed(0)
-    made = [
-        (normalize(torch.randn(n, DIMENSION, generator=generator), dim=1), torch.randint(N_CLASSES, (n,), generator=generator))
-        for n in (N_QUERIES, N_REFERENCES)
-    ]  # fmt: skip
-    return _timed(lambda: find_neighbours(*made[0], *made[1], ks=(1, 5)))
+    sizes = (N_QUERIES, N_REFERENCES)
+    queries, references = (normalize(torch.randn(n, DIMENSION, generator=generator), dim=1) for n in sizes)
+    query_labels, labels = (torch.randint(N_CLASSES, (n,), generator=generator) for n in sizes)
+    return _timed(lambda: find_neighbours(queries, query_labels, references, labels, ks=(1, 5)))
 
 
 def loss() -> dict[str, Any]:

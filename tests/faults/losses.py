@@ -35,13 +35,10 @@ def verdicts(source: Path, seed: int, only: list[str] | None, *, short: bool, jo
     share = math.ceil(count / jobs)
     environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": f"{source}{os.pathsep}{ROOT}"}
     start = time.monotonic()
+    commands = [_command(seed, first + i * share, min(share, count - i * share)) for i in range(jobs)]
     workers = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.losses", *_words(seed, first + i * share, min(share, count - i * share))],
-            cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True,
-        )
-        for i in range(jobs)
-    ]  # fmt: skip
+        subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) for command in commands
+    ]
     lines = [json.loads(line) for worker in workers for line in worker.communicate()[0].splitlines()]
     if any(worker.returncode for worker in workers):
         lines.append({"batch": -1, "detail": "the process that computes batches did not end well"})
@@ -53,8 +50,9 @@ def verdicts(source: Path, seed: int, only: list[str] | None, *, short: bool, jo
     ]
 
 
-def _words(seed: int, first: int, count: int) -> list[str]:
-    return ["--seed", str(seed), "--first", str(first), "--count", str(count)]
+def _command(seed: int, first: int, count: int) -> list[str]:
+    module = [sys.executable, "-m", "tests.faults.losses"]
+    return [*module, "--seed", str(seed), "--first", str(first), "--count", str(count)]
 
 
 def _verdict(number: int, detail: str | None, seconds: float) -> Verdict:

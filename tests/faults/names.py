@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.faults.browser import check_page
-from tests.faults.case import Case, Failure, Kind
+from tests.faults.case import Case, FaultError, Kind
 from tests.faults.command import Command
 from tests.faults.judges import DONE, MARKER, check_ended, check_not_executed
 from tests.faults.world import ARRAYS, FRESH, LOSSES, MEASURE, NETWORK, PICTURES, SHORT, World
@@ -17,14 +17,20 @@ GROUP = "names"
 NAMES: dict[str, bytes] = {
     "escape": b"\x1b[31mred\x1b[0m", "title": b"\x1b]0;owned\x07", "bell": b"a\x07b", "backspace": b"ab\x08\x08c",
     "newline": b"one\ntwo", "return": b"one\rtwo", "tab": b"one\ttwo", "delete": b"a\x7fb", "c1": "a\x9b31mb".encode(),
-    "not-utf8": b"caf\xe9", "only-bytes": b"\xff\xfe\xfd", "override": "abc\u202egnp.exe".encode(), "isolate": "a\u2066b\u2069".encode(),
+    "not-utf8": b"caf\xe9", "only-bytes": b"\xff\xfe\xfd", "override": "abc\u202egnp.exe".encode(),
+    "isolate": "a\u2066b\u2069".encode(),
     "separator": "a\u2028b".encode(), "combining": ("e" + "\u0301" * 40).encode(), "emoji": "\U0001f600".encode(),
-    "long": b"n" * 200, "long-wide": "\u00fc".encode() * 100, "quotes": b"it's \"quoted\"", "script": b"<script>alert(1)<|script>",
-    "image": b"<img src=x onerror=alert(1)>", "entity": b"&lt;b&gt;&amp;", "dash": b"--help", "dashes": b"--", "tilde": b"~",
-    "shell": f"$(touch {MARKER})".encode(), "ticks": f"`touch {MARKER}`".encode(), "semicolon": f"a; touch {MARKER}".encode(),
+    "long": b"n" * 200, "long-wide": "\u00fc".encode() * 100, "quotes": b"it's \"quoted\"",
+    "script": b"<script>alert(1)<|script>",
+    "image": b"<img src=x onerror=alert(1)>", "entity": b"&lt;b&gt;&amp;", "dash": b"--help", "dashes": b"--",
+    "tilde": b"~",
+    "shell": f"$(touch {MARKER})".encode(), "ticks": f"`touch {MARKER}`".encode(),
+    "semicolon": f"a; touch {MARKER}".encode(),
     "space": b" a b ", "percent": b"%s%n%d", "braces": b"{0.__class__}", "rich": b"[bold red]x[|]", "rich-open": b"[|]",
-    "backslash": b"a\\nb\\x1b", "dollar": b"$HOME", "star": b"*", "brackets": b"[a-z]", "hash": b"#a = 1", "dot-end": b"a.",
-    "close-script": b"<|script><b>", "comment": b"<!--", "template": b"${alert(1)}", "json": b'"],"x":[', "csv": b"=1+1,2;3",
+    "backslash": b"a\\nb\\x1b", "dollar": b"$HOME", "star": b"*", "brackets": b"[a-z]", "hash": b"#a = 1",
+    "dot-end": b"a.",
+    "close-script": b"<|script><b>", "comment": b"<!--", "template": b"${alert(1)}", "json": b'"],"x":[',
+    "csv": b"=1+1,2;3",
     "null-word": b"NUL", "number": b"1e5", "npz": b"a.npz",
 }  # fmt: skip
 SHORT_NAMES = ("escape", "newline", "not-utf8", "override", "script", "dash", "rich", "space")
@@ -72,7 +78,7 @@ def _run_all(world: World, data: str, out: str, *, accepted: bool) -> None:
         check_ended(outcome)
         if outcome.code != DONE:
             if accepted:
-                raise Failure(Kind.WRONG, "a usual name is refused", outcome)
+                raise FaultError(Kind.WRONG, "a usual name is refused", outcome)
             return
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.faults.case import Case, Failure, Kind
+from tests.faults.case import Case, FaultError, Kind
 from tests.faults.command import Command
 from tests.faults.judges import MARKER, check_ended, check_not_executed
 from tests.faults.scene import Scene, Target, targets
@@ -225,4 +225,4 @@ def _bomb(world: World, *, make: Callable[[Path], str]) -> None:
     outcome = world.run(Command(arguments, memory_bytes=MOST_MEMORY, timeout=60))
     check_ended(outcome)
     if outcome.code == 0:
-        raise Failure(Kind.WRONG, "a bomb was taken as data", outcome)
+        raise FaultError(Kind.WRONG, "a bomb was taken as data", outcome)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.faults.case import Failure, Kind
+from tests.faults.case import FaultError, Kind
 from tests.faults.command import Command, Outcome
 from tests.faults.judges import DONE, check_done, check_ended, check_same, names_damage
 from tests.faults.verbs import VERBS, Verb
@@ -87,7 +87,7 @@ class Scene:
         check_done(outcome, "recovery")
         result = self.verb.result(self.here)
         if result is None:
-            raise Failure(Kind.LOST, "nothing there after recovery", outcome)
+            raise FaultError(Kind.LOST, "nothing there after recovery", outcome)
         check_same(result, self.reference.result, outcome, "after recovery")
 
     def check_earlier_results(self, outcome: Outcome) -> None:
@@ -100,11 +100,11 @@ class Scene:
         wanted = {name for name in before if name.startswith(beginnings)}
         for name in sorted(wanted - set(self.verb.absent)):
             if not (self.here / folder / name).exists():
-                raise Failure(Kind.LOST, f"{folder}/{name} is gone", outcome)
+                raise FaultError(Kind.LOST, f"{folder}/{name} is gone", outcome)
         try:
             json.loads((self.here / folder / "results.json").read_text(encoding="utf-8"))
         except ValueError as error:
-            raise Failure(Kind.LOST, f"{folder}/results.json is cut off ({error})", outcome) from error
+            raise FaultError(Kind.LOST, f"{folder}/results.json is cut off ({error})", outcome) from error
 
     def check_result(self, outcome: Outcome, *, named: bool) -> None:
         """The result is the undisturbed one, or, where `named` allows it, what went wrong is said."""
@@ -114,7 +114,7 @@ class Scene:
         if named and names_damage(told(self.here, outcome), self.reference.told):
             return
         what = "no result" if result is None else "other results than undisturbed"
-        raise Failure(Kind.WRONG, f"{what}, and not a word about it", outcome)
+        raise FaultError(Kind.WRONG, f"{what}, and not a word about it", outcome)
 
 
 def told(here: Path, outcome: Outcome) -> str:

@@ -126,10 +126,10 @@ def prepare(request: dict[str, Any], fds: list[int]) -> None:
     os.dup2(fds[1], 2)
     os.closerange(3, 256)
     encoding = request["environment"].get("PYTHONIOENCODING", "utf-8")
-    sys.stdin = io.TextIOWrapper(open(0, "rb", closefd=False), encoding="utf-8")  # noqa: SIM115
-    sys.stdout = io.TextIOWrapper(open(1, "wb", closefd=False), encoding=encoding)  # noqa: SIM115
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "rb", closefd=False)), encoding="utf-8")
+    sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "wb", closefd=False)), encoding=encoding)
     sys.stderr = io.TextIOWrapper(
-        open(2, "wb", 0, closefd=False), encoding=encoding, errors="backslashreplace", write_through=True
+        io.FileIO(2, "wb", closefd=False), encoding=encoding, errors="backslashreplace", write_through=True
     )
     sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc]
     os.environ.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,11 +12,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tests.faults.case import Case, Failure, Kind
+from tests.faults.case import Case, FaultError, Kind
 from tests.faults.command import Command
-from tests.faults.judges import DONE, check_done, check_ended, names_damage
+from tests.faults.judges import DONE, INTERRUPTED, check_done, check_ended, names_damage
 from tests.faults.scene import told
-from tests.faults.verbs import results, weights
+from tests.faults.verbs import results
 from tests.faults.world import ARRAYS, CLASSES, HOME, LOSSES, MEASURE, NETWORK, PARTIAL, PICTURES, RUN, World
 
 GROUP = "stale"
@@ -177,7 +178,7 @@ def _compare(world: World, *, change: Change, name: str) -> None:
     outcome = world.run(_compare_command(_data(name)))
     check_ended(outcome)
     if outcome.code == DONE and results(OUT)(world.here) == before:
-        raise Failure(Kind.WRONG, f"{name}: the old results are shown as those of the new data", outcome)
+        raise FaultError(Kind.WRONG, f"{name}: the old results are shown as those of the new data", outcome)
 
 
 def _touched(world: World, *, data: str, touch: bool = True) -> None:
@@ -191,24 +192,36 @@ def _touched(world: World, *, data: str, touch: bool = True) -> None:
     outcome = world.run(_compare_command(data))
     check_done(outcome, "the same comparison on the same data")
     if results(OUT)(world.here) != before:
-        raise Failure(Kind.WRONG, "other results on the same data", outcome)
+        raise FaultError(Kind.WRONG, "other results on the same data", outcome)
 
 
 def _resume(world: World, *, change: Change, name: str) -> None:
     """A run that goes on with other data must refuse, or say so."""
     _prepare(world)
-    arguments = ("train", "--data", _data(name), "--out", PARTIAL, *NETWORK, "--epochs", "3")
-    first = world.run(Command((*arguments, "--checkpoint-minutes", "0"), at_operation=40))
-    checkpoints = list((world.here / PARTIAL).rglob("step*"))
-    if first.code == DONE or not checkpoints:
-        first = world.run(Command((*arguments, "--checkpoint-minutes", "0", "--overwrite"), at_operation=25))
+
+    def saved() -> bool:
+        folder = world.here / PARTIAL / "checkpoints"
+        return folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir())
+
+    arguments = (
+        "train",
+        "--data",
+        _data(name),
+        "--out",
+        PARTIAL,
+        *NETWORK,
+        "--epochs",
+        "40",
+        "--checkpoint-minutes",
+        "0",
+    )
+    first = world.run(Command(arguments, signals=[(saved, signal.SIGTERM)]))
+    check_ended(first, (INTERRUPTED,))
     change(world.here)
     outcome = world.run(Command(("train", "--resume", "--out", PARTIAL)))
     check_ended(outcome)
-    began_anew = "after step 0" in outcome.said or not checkpoints
-    if outcome.code == DONE and first.code != DONE and not began_anew and not names_damage(outcome.said, first.said):
-        raise Failure(Kind.WRONG, f"{name}: the run went on with other data", outcome)
-    assert weights(PARTIAL) is not None
+    if outcome.code == DONE and not names_damage(outcome.said, first.said):
+        raise FaultError(Kind.WRONG, f"{name}: the run went on with other data", outcome)
 
 
 def _evaluate(world: World, *, change: Change, name: str) -> None:
@@ -223,4 +236,4 @@ def _evaluate(world: World, *, change: Change, name: str) -> None:
     outcome = world.run(evaluate)
     check_ended(outcome)
     if outcome.code == DONE and not names_damage(told(world.here, outcome), usual):
-        raise Failure(Kind.WRONG, f"{name}: other data are evaluated without a word", outcome)
+        raise FaultError(Kind.WRONG, f"{name}: other data are evaluated without a word", outcome)

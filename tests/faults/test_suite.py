@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -159,8 +158,3 @@ def test_the_closing_line(server: Server) -> None:
     verdicts = [judged(case, None) for case in cases]  # type: ignore[arg-type]
     expected = "faults: 2 cases, 2 survived, 0 tracebacks, 0 lost, 0 wrong, 0 executed"
     assert closing_line(verdicts) == expected
-
-
-def test_nothing_here_is_a_path_of_one_machine() -> None:
-    for path in Path(__file__).parent.glob("*.py"):
-        assert "/work/" not in path.read_text().replace('"/work/"', "")

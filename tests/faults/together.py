@@ -6,7 +6,7 @@ import random
 import time
 from functools import partial
 
-from tests.faults.case import Case, Failure, Kind
+from tests.faults.case import Case, FaultError, Kind
 from tests.faults.command import Command, Outcome
 from tests.faults.judges import DONE, check_ended
 from tests.faults.scene import Scene
@@ -51,7 +51,7 @@ def _both(world: World, *, one: str, other: str, later: float) -> None:
     if one == "evaluate" and other == "report":  # the page may be of the old results or of the new ones
         return
     if scene.verb.result(world.here) != reference.result:
-        raise Failure(Kind.WRONG, "other results than one of them alone", outcomes[0])
+        raise FaultError(Kind.WRONG, "other results than one of them alone", outcomes[0])
     again = world.run(Command(("report", RUN))) if one == "evaluate" else None
     if again is not None:
         check_ended(again, (DONE,))
@@ -67,7 +67,7 @@ def _two_runs(world: World, *, later: float) -> None:
     for outcome in outcomes:
         check_ended(outcome, (DONE,))
     if scene.verb.result(world.here) != reference.result:
-        raise Failure(Kind.WRONG, "other results than alone", outcomes[1])
+        raise FaultError(Kind.WRONG, "other results than alone", outcomes[1])
 
 
 def _run_both(world: World, one: Command, other: Command, later: float) -> list[Outcome]:
@@ -81,4 +81,4 @@ def _judge(outcomes: list[Outcome]) -> None:
     for outcome in outcomes:
         check_ended(outcome)
     if all(outcome.code != DONE for outcome in outcomes):
-        raise Failure(Kind.WRONG, "neither of the two worked", outcomes[0])
+        raise FaultError(Kind.WRONG, "neither of the two worked", outcomes[0])
