@@ -35,6 +35,7 @@ VALUES = {
     "inf": "inf", "tiny": "1e-300", "empty": "", "long": "x" * 10_000, "escape": "\x1b[31mred\x07", "path": "../..",
     "null": "a\ufffeb", "three": "3", "word": "none",
 }  # fmt: skip
+FEW_VALUES = ("zero", "huge", "nan", "escape", "long")  # of a comparison, whose settings are mostly those of a run
 SHORT_VALUES = ("huge", "nan", "escape")
 _BASES = {
     "train": ("train", "--data", ARRAYS, "--out", FRESH, *SHORT),
@@ -82,7 +83,7 @@ def cases(world: World, seed: int, *, short: bool) -> list[Case]:
         names = sorted(set(re.findall(r"(?<![\w-])--([a-z][a-z-]*[a-z])", shown)) - _NO_SETTINGS)
         names = [name for name in names if f"no-{name}" not in names and not name.startswith("no-")]
         for name in names:
-            for label in SHORT_VALUES[:1] if short else VALUES:
+            for label in SHORT_VALUES[:1] if short else FEW_VALUES if verb == "compare" else VALUES:
                 run = partial(_setting, arguments=(*base, f"--{name}", VALUES[label]))
                 found.append(Case(GROUP, f"{verb}/{name}/{label.replace(' ', '-')}", run))
     for label, arguments in WRONG_COMMANDS.items():
