@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench docs format clean
+.PHONY: demo test faults bench docs format clean
 
 # Installed anew only when the dependencies change.
 $(VENV)/.ready: pyproject.toml
@@ -26,6 +26,9 @@ test: $(VENV)/.ready  ## lint, types, layers, tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest --numprocesses auto
+
+faults: $(VENV)/.ready  ## kill, starve and feed nonsense to every command; about twenty minutes
+	$(BIN)/python -m tests.faults --json benchmarks/results/faults.json
 
 bench: $(VENV)/.ready  ## measure, write benchmarks/results/*.json and the tables in docs/
 	$(BIN)/python -m benchmarks.losses

@@ -1,0 +1,179 @@
+"""The table of writers and readers: a new stage is one entry, and all groups of faults take it from here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.numpy import load_file
+
+from tests.faults.world import (
+    ARRAYS,
+    COMPARISON,
+    FRESH,
+    HOME,
+    LOSSES,
+    MEASURE,
+    OTHER,
+    PARTIAL,
+    PICTURES,
+    RUN,
+    SHORT,
+    TRAIN,
+)  # fmt: skip
+
+Words = tuple[str, ...]
+_VARYING = {"manifest", "seconds", "notes", "checksum", "sha256", "started", "command", "git_commit", "time", "folder"}
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A command that reads and writes files.
+
+    Attributes:
+        name: In the names of cases.
+        arguments: Of `sincere`.
+        needs: Parts of the world it starts from.
+        writes: Patterns of what it writes.
+        reads: Patterns of what it reads.
+        result: Returns what it made, to be compared with what the undisturbed command makes.
+        recoveries: Commands that go on or begin again after it was disturbed, to be tried in this order.
+        holds_results: Folder with earlier results that a failure must leave usable, if there is one.
+        absent: What is taken away before it starts, as if it had not been written yet.
+        data_decide: Whether other data are simply another task, as for a run that begins.
+    """
+
+    name: str
+    arguments: Words
+    needs: Words
+    writes: Words
+    reads: Words
+    result: Callable[[Path], Any]
+    recoveries: tuple[Words, ...]
+    holds_results: str | None = None
+    absent: Words = ()
+    data_decide: bool = False
+
+
+def weights(folder: str) -> Callable[[Path], Any]:
+    """Return a function that returns the weights of a run, and how many epochs it logged."""
+
+    def read(world: Path) -> Any:
+        path = world / folder / "model.safetensors"
+        if not path.exists():
+            return None
+        tensors = load_file(path)
+        rows = (world / folder / "metrics.jsonl").read_bytes().count(b"\n")
+        return rows, {name: hashlib.sha256(value.tobytes()).hexdigest() for name, value in tensors.items()}
+
+    return read
+
+
+def results(*folders: str) -> Callable[[Path], Any]:
+    """Return a function that returns the content of results.json in these folders but for times and places."""
+
+    def read(world: Path) -> Any:
+        found = [_load(world / folder / "results.json") for folder in folders]
+        return None if None in found else [_lasting(content) for content in found]
+
+    return read
+
+
+def page(folder: str) -> Callable[[Path], Any]:
+    """Return a function that returns the report of a folder."""
+
+    def read(world: Path) -> Any:
+        path = world / folder / "report.html"
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else None
+
+    return read
+
+
+def _load(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _lasting(content: Any) -> Any:
+    """Return the content without what differs from time to time."""
+    if isinstance(content, dict):
+        return {name: _lasting(value) for name, value in content.items() if name not in _VARYING}
+    return [_lasting(value) for value in content] if isinstance(content, list) else content
+
+
+_RUN_FILES = ("config.toml", "manifest.json", "metrics.jsonl", "summary.json", "model.json", "model.safetensors")
+_CACHE = f"{HOME}/**/*"
+_DATA = f"{PICTURES}/ants/0[0-3].png"
+_train = ("train", "--data", PICTURES, "--out", FRESH, *TRAIN)
+_cache = ("train", "--data", PICTURES, "--out", FRESH, *SHORT)
+_npz = ("train", "--data", ARRAYS, "--out", FRESH, *SHORT)
+_resume = ("train", "--resume", "--out", PARTIAL)
+_evaluate = ("evaluate", RUN, *MEASURE, "--no-report")
+_transfer = ("transfer", RUN, "--to", OTHER, *MEASURE, "--no-report")
+_compare = ("compare", "--data", PICTURES, "--out", COMPARISON, *LOSSES, *TRAIN, *MEASURE)
+_again = ("train", "--resume", "--out", FRESH)
+
+VERBS: dict[str, Verb] = {
+    verb.name: verb
+    for verb in (
+        Verb(
+            "train", (*_train, "--checkpoint-minutes", "0"), (PICTURES, HOME), (f"{FRESH}/**/*",), (_CACHE, _DATA),
+            weights(FRESH), (_again, (*_train, "--overwrite"), _train), data_decide=True,
+        ),
+        Verb(
+            "resume", _resume, (PICTURES, HOME, PARTIAL), (f"{PARTIAL}/**/*",),
+            (*(f"{PARTIAL}/{name}" for name in _RUN_FILES), f"{PARTIAL}/checkpoints/*", _CACHE, _DATA),
+            weights(PARTIAL), (_resume,),
+        ),
+        Verb(
+            "evaluate", _evaluate, (PICTURES, HOME, RUN), (f"{RUN}/*",),
+            (*(f"{RUN}/{name}" for name in _RUN_FILES), f"{RUN}/checkpoints/*", _CACHE, _DATA),
+            results(RUN), (_evaluate,), holds_results=RUN,
+        ),
+        Verb(
+            "transfer", _transfer, (OTHER, HOME, RUN), (f"{RUN}/transfer/**/*",),
+            (*(f"{RUN}/{name}" for name in _RUN_FILES), f"{RUN}/transfer/*/results.json", OTHER),
+            results(f"{RUN}/transfer/other"), (_transfer,), holds_results=f"{RUN}/transfer/other",
+        ),
+        Verb(
+            "report", ("report", RUN), (RUN,), (f"{RUN}/report.html", f"{RUN}/figures/*"),
+            (f"{RUN}/results.json", f"{RUN}/map.npz", f"{RUN}/per_image.npz",
+             *(f"{RUN}/{name}" for name in ("config.toml", "manifest.json", "metrics.jsonl"))),
+            page(RUN), (("report", RUN),), holds_results=RUN,
+        ),
+        Verb(
+            "compare", _compare, (PICTURES, HOME), (f"{COMPARISON}/**/*",), (_CACHE, _DATA),
+            results(COMPARISON), (_compare, (*_compare, "--overwrite")), data_decide=True,
+        ),
+        Verb(
+            "compare-done", _compare, (PICTURES, HOME, COMPARISON), (),
+            (f"{COMPARISON}/*.json", f"{COMPARISON}/runs/*/*", f"{COMPARISON}/runs/*/checkpoints/*", _CACHE, _DATA),
+            results(COMPARISON), (_compare, (*_compare, "--overwrite")), holds_results=COMPARISON,
+        ),
+        Verb(
+            "compare-unreported", _compare, (PICTURES, HOME, COMPARISON), (f"{COMPARISON}/**/*",),
+            (f"{COMPARISON}/*.json", f"{COMPARISON}/runs/*/*", _CACHE, _DATA),
+            results(COMPARISON), (_compare, (*_compare, "--overwrite")),
+            absent=(f"{COMPARISON}/report.html", f"{COMPARISON}/results.json"),
+        ),
+        Verb(
+            "compare-overwrite", (*_compare, "--overwrite"), (PICTURES, HOME, COMPARISON), (f"{COMPARISON}/**/*",),
+            (f"{COMPARISON}/*.json", _CACHE, _DATA),
+            results(COMPARISON), (_compare, (*_compare, "--overwrite")),
+        ),
+        Verb(
+            "cache", _cache, (PICTURES,), (_CACHE,), (f"{PICTURES}/*/*.png",),
+            weights(FRESH), (_again, (*_cache, "--overwrite"), _cache), data_decide=True,
+        ),
+        Verb(
+            "npz", _npz, (ARRAYS,), (f"{FRESH}/**/*",), (ARRAYS,),
+            weights(FRESH), (_again, (*_npz, "--overwrite"), _npz), data_decide=True,
+        ),
+    )
+}  # fmt: skip
