@@ -56,9 +56,9 @@ def cases(world: World, seed: int, *, short: bool) -> list[Case]:
     for verb in VERBS.values():
         Scene(world, verb)
         for target in _distinct(targets(world.here, verb.reads)):
-            found_before = verb.name in _LIKE_TRAIN and not short
+            alike = verb.name in _LIKE_TRAIN and not short
             ways = damages(seed, f"{verb.name} {target.name}", short=short)
-            for name, damage in list(ways.items())[:: 3 if found_before else 1]:
+            for name, damage in list(ways.items())[:: 3 if alike else 1]:
                 run = partial(_damaged, verb=verb, target=target, damage=damage)
                 found.append(Case(GROUP, f"{verb.name}/{target.name}/{name}", run))
     return found
