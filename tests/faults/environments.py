@@ -75,7 +75,7 @@ ENVIRONMENTS = {
     "very-few-open-files": Environment(open_files=8, may_refuse=True),
 }  # fmt: skip
 _SHORT = ("slurm-2-tasks", "rank-a-word", "lang-c", "columns-1", "no-home", "closed-stdout", "few-open-files")
-_VERBS = ("train", "resume", "evaluate", "report", "compare-done", "cache")
+_VERBS = ("train", "evaluate", "report", "compare-done", "cache")
 
 
 def cases(world: World, seed: int, *, short: bool) -> list[Case]:

@@ -25,7 +25,7 @@ _GENTLE = {  # what is sent, and how the command may end
 def cases(world: World, seed: int, *, short: bool) -> list[Case]:
     """Kills at changes of files and at random times; signals that ask; kills of builds that leave things behind."""
     generator = random.Random(seed)
-    n_changes, n_times, n_gentle = (3, 1, 1) if short else (16, 6, 5)
+    n_changes, n_times, n_gentle = (3, 1, 1) if short else (12, 4, 3)
     found = []
     for verb in VERBS.values():
         if not verb.writes:

@@ -66,11 +66,10 @@ def _text(name: bytes) -> str:
 
 
 def _run_all(world: World, data: str, out: str, *, accepted: bool) -> None:
-    """Train, evaluate, report and resume; a refusal in one line is a good answer unless the name is usual."""
+    """Train, evaluate with a report, and resume; a refusal in one line is a good answer unless the name is usual."""
     for arguments in (
         ("train", f"--data={data}", f"--out={out}", *SHORT),
         ("evaluate", *([out] if not out.startswith("-") else [f"./{out}"]), *MEASURE),
-        ("report", *([out] if not out.startswith("-") else [f"./{out}"])),
         ("train", "--resume", f"--out={out}"),
     ):
         outcome = world.run(Command(arguments))

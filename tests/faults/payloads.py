@@ -77,6 +77,12 @@ PICKLES = {
     "torch": _torch_archive, "torch-legacy": _torch_legacy,
 }  # fmt: skip
 _BINARY = (".npz", ".npy", ".pt", ".safetensors", ".bin")
+SUITED = {  # which pickles a reader of such a file might fall for
+    (".pt",): ("torch", "torch-legacy", "pickle"),
+    (".npy", ".bin"): ("object-array", "pickle", "torch"),
+    (".npz",): ("object-archive", "object-array", "pickle"),
+    (".safetensors",): ("torch", "pickle"),
+}
 _POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
 
 
@@ -87,7 +93,8 @@ def cases(world: World, seed: int, *, short: bool) -> list[Case]:
         Scene(world, verb)
         binary = [target for target in targets(world.here, verb.reads) if target.pattern.endswith(_BINARY)]
         for target in (target for target in binary if "runs/supcon" not in target.pattern):
-            for name in ("torch", "object-archive") if short else PICKLES:
+            kinds = next(kinds for suffixes, kinds in SUITED.items() if target.pattern.endswith(suffixes))
+            for name in kinds[:1] if short else kinds:
                 run = partial(_pickled, verb=verb, target=target, make=PICKLES[name])
                 found.append(Case(GROUP, f"{verb.name}/{target.name}/{name}", run))
     for suffix in ("png", "jpg", "eps") if short else ("png", "jpg", "eps", "ps", "gif", "tif", "webp", "PNG"):
