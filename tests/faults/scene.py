@@ -151,13 +151,18 @@ class Target:
 
     def find(self, here: Path) -> Path:
         """Return the file."""
-        found = sorted((path.stat().st_size, path) for path in here.glob(self.pattern) if path.is_file())
+        found = sorted((path.stat().st_size, path) for path in here.glob(self.pattern) if _has_content(path))
         return found[self.index][1]
+
+
+def _has_content(path: Path) -> bool:
+    """Tell locks from files that can be damaged."""
+    return path.is_file() and path.stat().st_size > 0
 
 
 def targets(here: Path, patterns: tuple[str, ...]) -> list[Target]:
     """Return the files that match, each once."""
-    paths = {path for pattern in patterns for path in here.glob(pattern) if path.is_file() and path.stat().st_size}
+    paths = {path for pattern in patterns for path in here.glob(pattern) if _has_content(path)}
     counts: dict[str, int] = {}
     found = []
     for path in sorted(paths):

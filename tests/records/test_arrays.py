@@ -29,9 +29,7 @@ def test_round_trip_and_digest(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.labels, made().labels)
     np.testing.assert_array_equal(again.values["margin"], made().values["margin"])
     assert [path.name for path in tmp_path.iterdir()] == [PER_IMAGE]
-    with pytest.raises(
-        DataError, match=r"per_image\.npz: is damaged, or of another evaluation: .*; evaluate the run"
-    ):
+    with pytest.raises(DataError, match=r"per_image\.npz: is damaged, or of another evaluation: .*; evaluate the run"):
         PerImage.read(tmp_path, "0" * 64)
 
 

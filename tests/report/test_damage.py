@@ -170,9 +170,21 @@ def test_files_of_a_run_that_are_damaged_leave_gaps(folder: Path) -> None:
     (folder / "runs" / "supcon-0" / "manifest.json").write_text(
         '{"versions": 3, "command": "rm", "device": ["\\u001b"]}'
     )
-    text = write_report(folder, figures=False).read_text(encoding="utf-8")
+    said: list[str] = []
+    text = write_report(folder, figures=False, warn=said.append).read_text(encoding="utf-8")
     assert "\x1b" not in text
-    assert "\\x1b[31m" in text
+    assert any("config.toml: is not readable TOML" in line for line in said)
+    assert any("manifest.json: is damaged: no readable JSON; it is left out" in line for line in said)
+    assert "shown are the settings in results.json" in text
+
+
+def test_a_log_that_is_cut_off_is_told(folder: Path) -> None:
+    path = folder / "runs" / "sincere-0" / "metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[: len(lines) // 2]))
+    said: list[str] = []
+    write_report(folder, figures=False, warn=said.append)
+    assert any("metrics.jsonl: is cut off: it has " in line for line in said)
 
 
 @pytest.mark.parametrize("manifest", [{"command": 3}, {"versions": [1]}, {"command": [None, ["a"]]}, {"started": {}}])
@@ -202,7 +214,7 @@ def test_lines_of_the_log_that_are_damaged_are_counted_and_left_out(folder: Path
     ]
     log.write_bytes("\n".join([first, "{damaged", second, *crafted, third, ""]).encode() + b"\xff")
     text = write_report(folder, figures=False).read_text(encoding="utf-8")
-    assert "Lines of metrics.jsonl that are damaged and left out: 12 of SINCERE, seed 0." in text
+    assert "SINCERE, seed 0: metrics.jsonl: damaged lines are left out: 12." in text
     run = read_evidence(folder, files=False).runs[0]
     assert [row["epoch"] for row in run.log] == [1, 2, 1, 3]  # infinite values are gaps
     log.unlink()

@@ -265,7 +265,7 @@ def test_one_pixel_among_many_is_noticed(tmp_path: Path) -> None:
         sincere.compare(data=data, out=tmp_path / "c", **options)
 
 
-@pytest.mark.parametrize("moment", ["write_request", "remove", "run_training"])
+@pytest.mark.parametrize("moment", ["write_request", "set_aside", "run_training"])
 def test_a_killed_overwrite_can_be_repeated(
     moment: str, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,7 +277,7 @@ def test_a_killed_overwrite_can_be_repeated(
 
     for again in ({}, {"overwrite": True}):
         with monkeypatch.context() as patch:
-            patch.setattr(RunFolder if moment == "remove" else compare_module, moment, kill)
+            patch.setattr(RunFolder if moment == "set_aside" else compare_module, moment, kill)
             with pytest.raises(KeyboardInterrupt):
                 sincere.compare(data=data, out=tmp_path / "c", overwrite=True, **options)
         assert (

@@ -34,5 +34,6 @@ def main(arguments: list[str]) -> int:
     if not request.folder.is_dir():
         raise DataError(f"{request.folder}: no such folder")
     with locked(request.folder, EVALUATION_LOCK):
-        print(printable(str(write_report(request.folder, figures=request.figures))))
+        page = write_report(request.folder, figures=request.figures, warn=lambda text: print(f"note: {text}"))
+    print(printable(str(page)))
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -46,13 +46,21 @@ CONTENTS = {
 }
 
 
-def write_report(folder: Path, *, figures: bool = True) -> Path:
+def write_report(folder: Path, *, figures: bool = True, warn: Callable[[str], None] | None = None) -> Path:
     """Write the figures as PNG, SVG and PDF into figures/, then report.html, from a folder with results.json.
+
+    Args:
+        folder: Of a run, a transfer or a comparison.
+        figures: Whether to write the figures as files, too.
+        warn: Told what is missing or damaged beside the results; the page says so in any case.
 
     Raises:
         DataError: There are no results, or they are damaged.
     """
     evidence = read_evidence(folder, files=figures)
+    if warn is not None:
+        for problem in evidence.problems:
+            warn(problem)
     planes = planes_of(evidence.shown)
     drawn = _drawn(evidence, planes)
     if figures:

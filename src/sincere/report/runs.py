@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 from sincere.checks import printable
 from sincere.errors import DataError
 from sincere.records.arrays import MAP, EmbeddingMap
-from sincere.records.config import CONFIG
+from sincere.records.config import CONFIG, read_config
 from sincere.records.files import read_bytes, read_json
 from sincere.records.log import METRICS, MetricsLog
 from sincere.records.manifest import MANIFEST
@@ -31,20 +30,18 @@ class Run:
     Attributes:
         row: Of results.json.
         log: Rows of metrics.jsonl that can be drawn.
-        n_damaged: Lines of metrics.jsonl that cannot be.
-        map: None where it is missing or damaged; `map_missing` then says which.
-        map_missing: Empty where there is a map.
+        map: None where it is missing or damaged.
         config: Text of config.toml, or the settings that the row tells.
         manifest: Empty where there is none.
+        problems: What is missing or damaged, by the name of the file.
     """
 
     row: Row
     log: list[dict[str, Any]]
-    n_damaged: int
     map: EmbeddingMap | None
-    map_missing: str
     config: str
     manifest: dict[str, Any]
+    problems: dict[str, str]
 
     @property
     def name(self) -> str:
@@ -65,6 +62,11 @@ class Evidence:
     results: Results
     runs: list[Run]
     files: bool
+
+    @cached_property
+    def problems(self) -> list[str]:
+        """What is missing or damaged, and of which run."""
+        return [f"{run.name}: {text}" for run in self.runs for text in run.problems.values()]
 
     @cached_property
     def shown(self) -> list[Run]:
@@ -92,13 +94,19 @@ def read_evidence(folder: Path, *, files: bool) -> Evidence:
 
 
 def _read(folder: Path, row: Row, n_classes: int) -> Run:
-    embedding_map, missing = None, ""
+    problems: dict[str, str] = {}
+    embedding_map = None
     try:
         embedding_map = _map(folder, row, n_classes)
     except DataError as error:
-        missing = printable(str(error))
+        problems[MAP] = printable(str(error))
     log, n_damaged = _log(folder)
-    return Run(row, log, n_damaged, embedding_map, missing, _config(folder, row), _manifest(folder))
+    if n_damaged:
+        problems[METRICS] = f"{METRICS}: damaged lines are left out: {n_damaged}"
+    elif 0 < len(log) < row.epochs:
+        problems[METRICS] = f"{METRICS}: is cut off: it has {len(log)} of {row.epochs} epochs"
+    config = _config(folder, row, problems)
+    return Run(row, log, embedding_map, config, _manifest(folder, problems), problems)
 
 
 def _map(folder: Path, row: Row, n_classes: int) -> EmbeddingMap:
@@ -139,19 +147,25 @@ def _is_drawn(name: str) -> bool:
     return name in DRAWN or name.startswith("knn1_")
 
 
-def _config(folder: Path, row: Row) -> str:
-    """Return the text of config.toml, or of the row's settings where there is none."""
+def _config(folder: Path, row: Row, problems: dict[str, str]) -> str:
+    """Return the text of config.toml, or of the row's settings where there is none or it is damaged."""
     try:
+        read_config(folder)
         text = read_bytes(folder / CONFIG).decode("utf-8", "replace")
-    except (FileNotFoundError, DataError):
+    except (FileNotFoundError, DataError) as error:
+        if (folder / CONFIG).exists():
+            problems[CONFIG] = printable(f"{str(error).partition(';')[0]}; shown are the settings in results.json")
         text = "\n".join(f"{name} = {json.dumps(value)}" for name, value in row.settings.items() if value is not None)
     return "\n".join(map(printable, text.splitlines()))
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _manifest(folder: Path, problems: dict[str, str]) -> dict[str, Any]:
     try:
-        return read_json(folder / MANIFEST, remedy="")
-    except (FileNotFoundError, DataError, RecursionError):
+        return read_json(folder / MANIFEST, remedy="it is left out")
+    except FileNotFoundError:
+        return {}
+    except DataError as error:
+        problems[MANIFEST] = printable(str(error))
         return {}
 
 
@@ -167,9 +181,3 @@ def facts_of(manifest: dict[str, Any]) -> dict[str, str]:
     plain = {name: value for name, value in manifest.items() if name not in ("versions", "command")}
     facts = {**plain, **(versions if isinstance(versions, dict) else {})}
     return {printable(name): "-" if value is None else printable(str(value)) for name, value in facts.items()}
-
-
-def damaged_lines(runs: Sequence[Run]) -> str:
-    """Return a note about lines of metrics.jsonl that cannot be drawn; empty without any."""
-    told = [f"{run.n_damaged} of {run.name}" for run in runs if run.n_damaged]
-    return f"Lines of metrics.jsonl that are damaged and left out: {', '.join(told)}." if told else ""

@@ -6,11 +6,15 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from sincere.records.arrays import MAP
+from sincere.records.config import CONFIG
+from sincere.records.log import METRICS
+from sincere.records.manifest import MANIFEST
 from sincere.records.results import FIGURE_FORMATS, LOSSES, ClassRow
 from sincere.report.map import Plane
 from sincere.report.markup import Html, join, tag
 from sincere.report.panels import LIVE, MOST_CLASSES, REPULSION, Figure
-from sincere.report.runs import Evidence, Run, command_of, damaged_lines, facts_of, titled
+from sincere.report.runs import Evidence, Run, command_of, facts_of, titled
 from sincere.report.tables import Cell, duration, finding, number, summary_table
 from sincere.report.theme import ON_DARK, loss_colours
 
@@ -109,11 +113,10 @@ def similarity(evidence: Evidence, figure: Figure) -> Html:
 
 def training(evidence: Evidence, curves: Figure, meters: Figure) -> Html:
     """Training curves, the repulsion meter and live accuracy."""
-    damaged = damaged_lines(evidence.runs)
-    note = tag("p", damaged, class_="note") if damaged else None
+    notes = _problems(evidence.runs, METRICS)
     if not curves.panels:
         missing = tag("p", "The log of the training, metrics.jsonl, is not here.")
-        return _section("training", "Training", note or missing)
+        return _section("training", "Training", *notes or [missing])
     parts = [
         tag("p", "Chance is the loss when all images are equally similar, floor the loss when the classes are "
             "perfectly apart. All panels share their vertical axis."),
@@ -131,7 +134,7 @@ def training(evidence: Evidence, curves: Figure, meters: Figure) -> Html:
         if LIVE in titles:
             told.append("Live 1-NN: accuracy on held-out or training images while training went on.")
         parts.append(_figure(meters, " ".join(told), evidence))
-    return _section("training", "Training", *parts, note)
+    return _section("training", "Training", *parts, *notes)
 
 
 def classes(evidence: Evidence) -> Html:
@@ -177,9 +180,9 @@ def _class_row(row: ClassRow) -> Html:
 def maps(evidence: Evidence, planes: Sequence[Plane], figure: Figure) -> Html:
     """The maps, drawn by the page's script, and the card of the image pointed at."""
     missing = [
-        tag("p", f"No map of {run.name}: {run.map_missing}.", class_="note")
+        tag("p", f"No map of {run.name}: {run.problems[MAP]}.", class_="note")
         for run in evidence.shown
-        if run.map is None
+        if MAP in run.problems
     ]
     if not planes:
         return _section("map", "Map of the test images", *missing)
@@ -222,6 +225,7 @@ def reproduction(evidence: Evidence) -> Html:
         tag("p", "On the same CPU, the same settings give the same weights."),
         tag("pre", shlex.join(command)) if command else None,
         _manifest(manifest),
+        *_problems(evidence.runs, CONFIG, MANIFEST),
         tag("h3", "Settings of each run"),
     ]
     for run in evidence.runs:
@@ -244,6 +248,12 @@ def _manifest(manifest: dict[str, Any]) -> Html:
     facts = facts_of(manifest).items()
     shown = [tag("div", tag("dt", name.replace("_", " ")), tag("dd", value)) for name, value in facts]
     return tag("dl", *shown, class_="facts small")
+
+
+def _problems(runs: Sequence[Run], *names: str) -> list[Html]:
+    """Return a note for each of these files that is missing or damaged."""
+    found = [(run, run.problems[name]) for run in runs for name in names if name in run.problems]
+    return [tag("p", f"{run.name}: {text}.", class_="note") for run, text in found]
 
 
 def _section(identifier: str, title: str, *parts: Html | None) -> Html:

@@ -112,7 +112,7 @@ def _clear(request: CompareRequest, identity: str | None) -> None:
         for run in _run_folders(folder):
             locks.enter_context(RunFolder(run).locked())
         write_request(request, identity, done=False)
-        RunFolder(folder).remove(NAMES - {REQUEST, LOCK})
+        RunFolder(folder).set_aside(NAMES - {REQUEST, LOCK})
 
 
 def _runs(

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from sincere.errors import DataError, InputValueError
 from sincere.models.embedding import SPEC, WEIGHTS
@@ -111,9 +112,26 @@ class RunFolder:
             DataError: Another run came in between.
         """
         self.check_free(request)
-        self.remove(NAMES - {LOCK})
+        self.set_aside(NAMES - {LOCK})
         write_manifest(make_manifest(seed=settings.seed, device=device), self.path)
         write_config(settings, self.path)
+
+    def set_aside(self, names: Iterable[str]) -> None:
+        """Remove files and folders by name: all are renamed first, so that a failure loses none of them.
+
+        What cannot be deleted then is left under a name that counts as unfinished.
+        """
+        aside = [(self.path / name, self.path / f".{name}.{uuid4().hex[:8]}{UNFINISHED}") for name in sorted(names)]
+        renamed = []
+        for path, hidden in aside:
+            if path.exists() or path.is_symlink():
+                path.rename(hidden)
+                renamed.append(hidden)
+        for hidden in renamed:
+            if hidden.is_dir() and not hidden.is_symlink():
+                shutil.rmtree(hidden, ignore_errors=True)
+            else:
+                hidden.unlink(missing_ok=True)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files and folders by name, those that are there."""

@@ -13,12 +13,11 @@ from lightning_fabric import Fabric
 from rich.console import Console
 
 from sincere.data.dataset import Dataset
-from sincere.errors import DataError
 from sincere.evaluation.knn import accuracy_1nn
 from sincere.models.embedding import EmbeddingModel, load_model, save_model, save_spec
 from sincere.records.config import TrainRequest, TrainSettings
 from sincere.training.board import BoardReporter, check_board
-from sincere.training.checkpoints import BEST, read
+from sincere.training.checkpoints import BEST, DamagedError, read
 from sincere.training.fit import Fit
 from sincere.training.progress import Reporter, make_reporter
 from sincere.workflows.hardware import choose_device
@@ -195,11 +194,15 @@ def _finish(
 
 
 def _take_best(fit: Fit) -> str:
-    """Set the weights of the best checkpoint, if there is a whole one of this run; return a line about it."""
+    """Set the weights of the best checkpoint, if there is an intact one of this run; return a line about it.
+
+    Raises:
+        DataError: It cannot be read at the moment; the run can be resumed when it can.
+    """
     done = fit.done
     try:
         content = read(fit.checkpoints.folder / BEST)
-    except DataError as error:
+    except DamagedError as error:
         return f"warning: {error}; taking the last weights instead of the best"
     if content["progress"]["best_epoch"] != done.best_epoch:
         return f"warning: {BEST} is not of epoch {done.best_epoch}; taking the last weights instead of the best"
