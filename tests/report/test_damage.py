@@ -290,7 +290,7 @@ def test_a_damaged_map_is_a_gap(name: str, checked: bool, folder: Path) -> None:
         edited(folder, lambda c: c["rows"][0].update(files={}))
     first, second = read_evidence(folder, files=False).runs
     assert first.map is None
-    assert first.map_missing.endswith("; evaluate the run again")
+    assert first.problems[MAP].endswith("; evaluate the run again")
     assert second.map is not None
 
 

@@ -23,12 +23,13 @@ VERBS: dict[str, tuple[str, str]] = {
     "completion": ("sincere.cli.completion:main", "print a script that completes commands in a shell"),
     "datasets": ("sincere.cli.datasets:main", "list the data sets known by name"),
 }
-USAGE_ERROR, INTERRUPTED = 2, 130
+USAGE_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
+LONGEST = 1000  # characters of a message
 RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "JSM_NAMESPACE_RANK")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a verb; return the exit code: 0, 2 for wrong input, 130 when interrupted."""
+    """Run a verb; return the exit code: 0, 2 for wrong input, 130 when interrupted, 141 if nobody reads its output."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character must not end the run
@@ -54,9 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if isinstance(error, BrokenPipeError):  # the reader of our output went away, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
+            return BROKEN_PIPE
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         return _fail(f"{where}{error.strerror or error}")
+    except SystemExit as stop:
+        return BROKEN_PIPE if stop.code == 1 else int(stop.code or 0)  # rich ends so when nobody reads its output
     except MemoryError:
         return _fail(f"{verb}: out of memory")
     except KeyboardInterrupt:
@@ -84,5 +87,7 @@ def _help() -> str:
 def _fail(message: str) -> int:
     rank = os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))  # of a process that shares a run
     text = printable(" ".join(message.splitlines()))
+    if len(text) > LONGEST:
+        text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
     print(f"sincere: {'' if rank == '0' else f'rank {printable(rank)}: '}{text}", file=sys.stderr)
     return USAGE_ERROR

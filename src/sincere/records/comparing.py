@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
@@ -34,7 +34,7 @@ class CompareRequest(MeasureChoices, TrainSettings):
     leading = ("data", "losses", "seeds", "out", "epochs", "encoder")
     losses: tuple[str, ...] = ("sincere", "supcon", "eps-supinfonce")
     """Losses to compare: sincere, supcon, eps-supinfonce, infonce."""
-    seeds: tuple[int, ...] = (0,)
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = (0,)
     """One run of each loss for each seed."""
     out: Path | None = None
     """Folder of the comparison. Default: runs/<data>-comparison."""

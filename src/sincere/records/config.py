@@ -43,6 +43,9 @@ class Settings(BaseModel):
         Raises:
             InputValueError: One line that names the setting, what it must be, and what came.
         """
+        for name, value in settings.items():
+            if isinstance(value, str | Path) and "\0" in str(value):
+                raise InputValueError(f"settings: {name} must not contain a null character; got {value!r}")
         try:
             return cls(**settings)
         except ValidationError as error:
@@ -257,7 +260,7 @@ def _read_text(path: Path) -> str:
 def _parsed(path: Path, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also of numbers with thousands of digits
         raise DataError(f"{path}: is not readable TOML ({error})") from error
 
 

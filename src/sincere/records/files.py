@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,7 +29,8 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     aside = path.with_name(f".{path.name}{UNFINISHED}")
     try:
-        with aside.open("wb"):  # with the mode that any new file of this user gets
+        aside.unlink(missing_ok=True)
+        with aside.open("xb"):  # a new file, not what a link leads to, with the mode that any file of this user gets
             mode = aside.stat().st_mode
         yield aside
         with aside.open("rb") as file:
@@ -118,9 +120,11 @@ def read_bytes(path: Path) -> bytes:
 
     Raises:
         FileNotFoundError: There is no such file.
-        DataError: It cannot be read.
+        DataError: It cannot be read, or is no file: a pipe would wait for ever.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise DataError(f"{path}: is not a regular file")
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(path) from None
@@ -146,7 +150,7 @@ def locked(folder: Path, name: str = LOCK) -> Iterator[None]:
         return
     import fcntl
 
-    with (folder / name).open("w") as file:
+    with (folder / name).open("a") as file:  # without emptying it: it may be a link to something else
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Protocol, cast
 
 import torch
@@ -141,6 +141,22 @@ class Progressed:
         self.images = 0
 
 
+def _progressed(stored: Mapping[str, Any], n_steps: int) -> Progressed:
+    """Return how far a run had come, if that is possible.
+
+    Raises:
+        TypeError, ValueError: A checkpoint says something else.
+    """
+    done = Progressed(**stored)
+    for part in fields(Progressed):
+        value = getattr(done, part.name)
+        if not isinstance(value, {"int": int, "bool": bool}.get(str(part.type), int | float)):
+            raise TypeError(f"{part.name} is {value!r}")
+    if not 0 <= done.step <= n_steps:
+        raise ValueError(f"step {done.step} of {n_steps}")
+    return done
+
+
 @dataclass(eq=False)
 class Fit:
     """A run of the loop.
@@ -220,7 +236,7 @@ class Fit:
         self.model.load_state_dict(content["model"])
         self.optimizer.load_state_dict(content["optimizer"])
         self.fabric.strategy.precision.load_state_dict(content["precision"])
-        self.done, self.rows = Progressed(**content["progress"]), list(content["rows"])
+        self.done, self.rows = _progressed(content["progress"], self.plan.n_steps), list(content["rows"])
         restore_random_states(content["random"])
 
     def _check_identity(self, stored: Mapping[str, Any]) -> None:

@@ -93,7 +93,8 @@ def store(
         results = _write(work, measured, trained, settings, request, kind=kind, device=device)
         written = {path.name for path in work.iterdir()}
     folder.remove(MEASURED - written - {FIGURES, EVALUATION_LOCK})
-    folder.remove(f"{FIGURES}/{name}" for name in FIGURE_FILES)
+    if not (folder.path / FIGURES).is_symlink():  # what a link leads to is not the run's
+        folder.remove(f"{FIGURES}/{name}" for name in FIGURE_FILES)
     return results
 
 
