@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+FAULTS ?= --json benchmarks/results/faults.json
 
 .PHONY: demo test faults bench docs format clean
 
@@ -28,7 +29,7 @@ test: $(VENV)/.ready  ## lint, types, layers, tests
 	$(BIN)/pytest --numprocesses auto
 
 faults: $(VENV)/.ready  ## kill, starve and feed nonsense to every command; about twenty minutes
-	$(BIN)/python -m tests.faults --json benchmarks/results/faults.json
+	$(BIN)/python -m tests.faults $(FAULTS)
 
 bench: $(VENV)/.ready  ## measure, write benchmarks/results/*.json and the tables in docs/
 	$(BIN)/python -m benchmarks.losses

@@ -28,6 +28,7 @@ PAGES = (
     "docs/evaluation.md",
     "docs/results.md",
     "docs/scaling.md",
+    "docs/promises.md",
 )
 
 
@@ -315,6 +316,37 @@ def _kind(about: dict[str, Any]) -> str:
     return str(about["type"])
 
 
+def faults(results: dict[str, Any]) -> str:
+    header = ["group", "cases", "survived", "tracebacks", "lost", "wrong", "executed"]
+    rows = [[name, *(f"{counts[word]:,}" for word in header[1:])] for name, counts in results["groups"].items()]
+    total = [f"**{results['counts'][word]:,}**" for word in header[1:]]
+    minutes = f"{results['seconds'] / 60:.0f} minutes with the measurements below"
+    note = "The random batches of the losses are not in the sum."
+    return f"{markdown(header, [*rows, ['**sum**', *total]])}\n\n{note} {minutes}. {described(results)}"
+
+
+def load(results: dict[str, Any]) -> str:
+    found = results["load"]
+    neighbours, loss, folder, report = (found[name] for name in ("neighbours", "loss", "folder", "report"))
+    first, again = folder["first"], folder["again"]
+    rows = [
+        ["neighbours of 10,000 queries among 1,000,000 x 128", *_used(neighbours)],
+        ["SINCERE, value and gradient, 65,536 x 128", *_used(loss)],
+        ["a folder of 100,000 images: hashed, decoded and cached", *_used(first)],
+        ["the same folder again", *_used(again)],
+        [
+            "a report of 3 losses, 1,000 classes, 50,000 test images",
+            f"{report['report with figures, s']:.1f} s",
+            f"{report['report.html, MB']:.1f} MB page, {report['results.json, MB']:.1f} MB results.json",
+        ],
+    ]
+    return markdown(["what", "time", "memory beyond the input"], rows)
+
+
+def _used(case: dict[str, Any]) -> list[str]:
+    return [f"{case['seconds']:.1f} s", f"{1000 * case['extra_peak_gb']:,.0f} MB"]
+
+
 def tables() -> dict[str, str]:
     """Return every generated table by name."""
     results = json.loads((RESULTS / "losses.json").read_text())
@@ -331,6 +363,8 @@ def tables() -> dict[str, str]:
         ),
         "significance": significance(json.loads((RESULTS / "significance.json").read_text())),
         "schema": schema(),
+        "faults": faults(json.loads((RESULTS / "faults.json").read_text())),
+        "load": load(json.loads((RESULTS / "faults.json").read_text())),
         "spread": spread(json.loads((RESULTS / "scaling.json").read_text())),
         "micro": micro(json.loads((RESULTS / "scaling.json").read_text())),
         "losses": losses(results),

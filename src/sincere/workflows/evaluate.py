@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -72,25 +73,17 @@ def evaluate_run(
             f"{folder.path}: was trained on other classes than those of {data.name} ({names}, ...); {remedy}"
         )
     measured = measure(trained.model, data, request, device=device, temperature=settings.temperature, say=say)
-    return store(folder, measured, trained, settings, request, kind="evaluation", device=device)
+    write = partial(write_results, measured=measured, trained=trained, settings=settings, request=request)
+    return store(folder, partial(write, kind="evaluation", device=device))
 
 
-def store(
-    folder: RunFolder,
-    measured: Measured,
-    trained: Trained,
-    settings: TrainSettings,
-    request: MeasureSettings,
-    *,
-    kind: Literal["evaluation", "transfer"],
-    device: torch.device,
-) -> Results:
-    """Write what was measured of one run into a folder, and return it.
+def store(folder: RunFolder, write: Callable[[Path], Results]) -> Results:
+    """Let `write` put what was measured into a folder of its own, then move it into the run.
 
     What an earlier time left there stays until all of the new is written.
     """
     with staged(folder.path, last=RESULTS) as work:
-        results = _write(work, measured, trained, settings, request, kind=kind, device=device)
+        results = write(work)
         written = {path.name for path in work.iterdir()}
     folder.remove(MEASURED - written - {FIGURES, EVALUATION_LOCK})
     if not (folder.path / FIGURES).is_symlink():  # what a link leads to is not the run's
@@ -98,7 +91,7 @@ def store(
     return results
 
 
-def _write(
+def write_results(
     folder: Path,
     measured: Measured,
     trained: Trained,
@@ -108,6 +101,7 @@ def _write(
     kind: Literal["evaluation", "transfer"],
     device: torch.device,
 ) -> Results:
+    """Write what was measured of one run into a folder: arrays, results.json and results.csv."""
     files = measured.save(folder)
     one = {(settings.loss, settings.seed): measured.per_image()}
     summaries, _ = compare_losses(one, list(measured.measures), n_resamples=request.resamples, seed=request.seed)

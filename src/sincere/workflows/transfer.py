@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from sincere.records.config import TrainSettings, source_name
 from sincere.records.files import EVALUATION_LOCK, locked
 from sincere.records.measuring import TransferRequest
 from sincere.records.results import RESULTS, Results
-from sincere.workflows.evaluate import finish, quiet_or, show_notes, store
+from sincere.workflows.evaluate import finish, quiet_or, show_notes, store, write_results
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import check_metrics, measure
 from sincere.workflows.run_data import load_data, load_trained, stored_settings
@@ -50,7 +51,8 @@ def run_transfer(request: TransferRequest, console: Console | None = None) -> Re
     show_notes(data.notes, console)
     measured = measure(trained.model, data, request, device=device, temperature=settings.temperature, say=say)
     with locked(folder, EVALUATION_LOCK):
-        results = store(RunFolder(folder), measured, trained, settings, request, kind="transfer", device=device)
+        write = partial(write_results, measured=measured, trained=trained, settings=settings, request=request)
+        results = store(RunFolder(folder), partial(write, kind="transfer", device=device))
         finish(results, folder, request, console)
     return results
 
