@@ -43,8 +43,6 @@ def check_ended(outcome: Outcome, allowed: Collection[int] = (DONE, REFUSED)) ->
         lines = [line for line in outcome.err.splitlines() if line.strip() and not _REMARK.match(line)]
         if len(lines) != 1:
             raise FaultError(Kind.WRONG, f"an error in {len(lines)} lines, not in one", outcome)
-        if len(lines[0]) > 2000:
-            raise FaultError(Kind.WRONG, f"an error of {len(lines[0])} characters", outcome)
     check_printable(outcome)
 
 
@@ -76,7 +74,7 @@ def check_same(result: object, reference: object, outcome: Outcome, what: str) -
 
 def check_not_executed(folder: Path, outcome: Outcome) -> None:
     """No marker was left by something that should not have run."""
-    for path in folder.rglob(f"*{MARKER}*"):
+    for path in folder.rglob(MARKER):  # exactly: names that ask a shell for it hold the word, too
         raise FaultError(Kind.EXECUTED, f"{path.relative_to(folder)} was created", outcome)
 
 

@@ -115,6 +115,14 @@ def test_misbehaviour_is_counted_as_what_it_is(server: Server, misbehaviour: str
     assert detail in said
 
 
+def test_a_name_that_holds_the_marker_is_not_the_marker(server: Server) -> None:
+    asking = server.folder / f"$(touch {MARKER})"
+    asking.mkdir()
+    kind, _ = kind_of(server, "nothing")
+    asking.rmdir()
+    assert kind is Kind.SURVIVED
+
+
 def test_a_hang_is_counted_as_one(server: Server) -> None:
     kind, detail = kind_of(server, "hang", timeout=1.0)
     assert kind is Kind.TRACEBACK
