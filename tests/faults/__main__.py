@@ -19,10 +19,10 @@ from tests.faults.case import Case, FaultError, Kind, SkippedError, Verdict, ver
 from tests.faults.summary import closing_line, print_failures, print_load, print_table, write_json
 from tests.faults.world import World
 
-GROUPS = {  # each with the step in which its cases are taken, so that all take less than twenty minutes
-    "damage": 2, "kills": 1, "full_disk": 1, "permissions": 1, "stale": 1, "settings": 3, "environments": 2,
-    "payloads": 1, "crafted": 2, "names": 2, "together": 1, "foreign": 2,
-}  # fmt: skip
+GROUPS = (
+    "damage", "kills", "full_disk", "permissions", "stale", "settings", "environments", "payloads", "crafted", "names",
+    "together", "foreign",
+)  # fmt: skip
 ROOT = Path(__file__).parents[2]
 
 
@@ -66,7 +66,6 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--source", type=Path, default=ROOT / "src", help="folder that holds the package")
     parser.add_argument("--short", action="store_true", help="a part of the cases, about three minutes")
-    parser.add_argument("--all", action="store_true", help="every case: about half an hour instead of twenty minutes")
     parser.add_argument("--only", action="append", help="a group, or the beginning of a case's name")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))

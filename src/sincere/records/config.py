@@ -230,8 +230,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     path = folder / CONFIG
     text = _read_text(path)
-    content, seal, stored = text.partition(_SEAL)
-    if seal and stored.strip() != _sha256(content):
+    content, _, stored = text.partition(_SEAL)
+    if stored.strip() != _sha256(content):
         remedy = "restore it, or start over with --overwrite"
         raise DataError(f"{path}: was damaged or changed since the run began: its checksum does not match; {remedy}")
     return _parsed(path, text)

@@ -103,7 +103,7 @@ def _read(folder: Path, row: Row, n_classes: int) -> Run:
     log, n_damaged = _log(folder)
     if n_damaged:
         problems[METRICS] = f"{METRICS}: damaged lines are left out: {n_damaged}"
-    elif 0 < len(log) < row.epochs:
+    elif len(log) < row.epochs and (folder / METRICS).exists():
         problems[METRICS] = f"{METRICS}: is cut off: it has {len(log)} of {row.epochs} epochs"
     config = _config(folder, row, problems)
     return Run(row, log, embedding_map, config, _manifest(folder, problems), problems)
