@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sincere.data.decode import convert, decode
+from sincere.data.decode import BadImageError, convert, decode
 from sincere.data.listing import GREY, UNREADABLE, inspect_file
 from sincere.errors import DataError
 
@@ -134,3 +134,16 @@ def test_postscript_under_another_name_is_no_image(
         decode(path, 8, grey=False)
     assert inspect_file(path)[1] == UNREADABLE
     assert not (tmp_path / "executed").exists()
+
+
+def test_trouble_with_the_disk_is_not_a_bad_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It must not be left out for good."""
+    path = save(tmp_path / "a.png", Image.new("RGB", (8, 8), RED))
+
+    def broken(*args: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("sincere.data.decode.open_image", broken)
+    with pytest.raises(DataError, match="cannot be read now") as caught:
+        decode(path, 8, grey=False)
+    assert not isinstance(caught.value, BadImageError)

@@ -138,3 +138,27 @@ def test_fifty_thousand_unchanged_files_take_little_time(tmp_path: Path, monkeyp
     began = time.monotonic()
     file_facts(file_list(tmp_path / "set", files_below(tmp_path / "set")), tmp_path / "cache")
     assert time.monotonic() - began < 0.6
+
+
+def test_a_file_that_could_not_be_read_is_read_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "RACY_NS", 0)
+    real = Path.read_bytes
+
+    def broken(self: Path) -> bytes:
+        if self.name == "3.png":
+            raise OSError(5, "Input/output error")
+        return real(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", broken)
+        wrong = source_digest(str(root))
+    right = source_digest(str(root))
+    assert right != wrong
+    assert source_digest(str(root)) == right
+
+
+def test_a_test_part_with_fewer_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SINCERE_HOME", str(tmp_path / "home"))
+    make_tree(tmp_path / "set" / "train", n_classes=2)
+    make_tree(tmp_path / "set" / "test", n_classes=1)
+    assert source_digest(str(tmp_path / "set")) is not None

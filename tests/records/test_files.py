@@ -6,6 +6,8 @@ import json
 import os
 import re
 import stat
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -191,3 +193,17 @@ def test_a_lock_keeps_others_out_until_it_is_released(tmp_path: Path) -> None:
 )
 def test_nothing_that_steers_a_terminal_is_printed(text: str, shown: str) -> None:
     assert printable(text) == shown
+
+
+def test_members_that_are_no_arrays_are_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("ids", b"text")
+    with pytest.raises(DataError, match="is damaged"):
+        read_arrays(tmp_path / "x.npz", remedy="")
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_a_pipe_is_not_waited_for(read: Callable[[Path], object], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x")
+    with pytest.raises(DataError, match="is not a regular file"):
+        read(tmp_path / "x")

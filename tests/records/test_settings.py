@@ -54,3 +54,8 @@ def test_a_copy_may_be_edited_and_used_as_a_configuration(tmp_path: Path) -> Non
     assert read_settings(path)["epochs"] == 4
     with pytest.raises(DataError, match="was damaged or changed since the run began"):
         read_config(tmp_path)
+
+
+def test_a_setting_called_like_an_argument_is_unknown() -> None:
+    with pytest.raises(InputValueError, match="cls is not a setting"):
+        TrainSettings.make(**{"cls": 1})

@@ -329,3 +329,19 @@ def test_the_command_ends_with_a_table_a_sentence_and_the_report(
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
     assert time.perf_counter() - start < 10  # about a second on an idle machine
+
+
+def test_a_report_of_earlier_results_does_not_stay_beside_new_ones(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {**OPTIONS, "losses": ("sincere",), "metrics": ("knn",)}
+    sincere.compare(data=data, out=tmp_path / "c", **{**options, "seeds": (0,)})
+
+    def kill(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare_module, "write_report", kill)
+    with pytest.raises(KeyboardInterrupt):
+        sincere.compare(data=data, out=tmp_path / "c", **{**options, "seeds": (0, 1)})
+    assert len(Results.read(tmp_path / "c").rows) == 2
+    assert not (tmp_path / "c" / "report.html").exists()

@@ -132,16 +132,18 @@ def test_changed_data_are_noticed_and_moved_data_are_not_minded(
     assert sincere.train(resume=True, out=run, data=moved, quiet=True).epochs == 4
 
 
+@pytest.mark.parametrize("damage", ["is cut off or damaged", "is missing"])
 def test_a_damaged_best_checkpoint_does_not_keep_a_run_from_its_end(
-    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    damage: str, data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = {**QUICK, "batch_size": 16, "validation": 0.2, "validate_every": 1}
     sincere.train(data=data, out=tmp_path / "run", **options)
     (tmp_path / "run" / "summary.json").unlink()
-    (tmp_path / "run" / "checkpoints" / "best.pt").write_bytes(b"cut off")
+    best = tmp_path / "run" / "checkpoints" / "best.pt"
+    best.unlink() if damage == "is missing" else best.write_bytes(b"cut off")
     assert sincere.train(resume=True, out=tmp_path / "run", quiet=True).epochs == 4
     said = " ".join(capsys.readouterr().out.split())
-    assert "best.pt: is cut off or damaged; taking the last weights instead of the best" in said
+    assert f"best.pt: {damage}; taking the last weights instead of the best" in said
 
 
 def test_micro_batches_resume(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,3 +205,15 @@ def test_a_run_is_resumed_with_the_threads_it_began_with(
     stopped_after(3, monkeypatch, data=data, out=tmp_path / "run", **{**QUICK, "threads": 1})
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
     assert sincere.train(resume=True, out=tmp_path / "run", quiet=True).settings.threads == 1
+
+
+def test_a_damaged_summary_without_checkpoints_is_not_trained_over(data: str, tmp_path: Path) -> None:
+    sincere.train(data=data, out=tmp_path / "run", **QUICK)
+    for path in (tmp_path / "run" / "checkpoints").iterdir():
+        path.unlink()
+    (tmp_path / "run" / "summary.json").write_text("{")
+    before = weights(tmp_path / "run")
+    with pytest.raises(DataError, match="without a checkpoint only --overwrite makes it again"):
+        sincere.train(resume=True, out=tmp_path / "run", quiet=True)
+    again = weights(tmp_path / "run")
+    assert all(torch.equal(before[name], again[name]) for name in before)

@@ -63,14 +63,14 @@ def test_two_processes_do_not_share_a_folder(data: str, tmp_path: Path) -> None:
         sincere.train(data=data, out=tmp_path / "run", **QUICK)
 
 
-def test_a_begin_cut_short_can_be_overwritten(data: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_run_killed_before_it_had_begun_is_started_again(overwrite: bool, data: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / "manifest.json").write_text("{}")
     (run / ".config.toml.unfinished").write_text("los")
-    with pytest.raises(DataError, match="holds a run already"):
-        sincere.train(data=data, out=run, **QUICK)
-    assert sincere.train(data=data, out=run, overwrite=True, **QUICK).epochs == 4
+    assert sincere.train(data=data, out=run, overwrite=overwrite, **QUICK).epochs == 4
+    assert not list(run.glob(".*.unfinished"))
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         return _fail(f"{where}{error.strerror or error}")
     except SystemExit as stop:
-        return BROKEN_PIPE if stop.code == 1 else int(stop.code or 0)  # rich ends so when nobody reads its output
+        if not isinstance(stop.code, int | None):
+            return _fail(str(stop.code))
+        return BROKEN_PIPE if stop.code == 1 else stop.code or 0  # rich ends so when nobody reads its output
     except MemoryError:
         return _fail(f"{verb}: out of memory")
     except KeyboardInterrupt:

@@ -12,6 +12,7 @@ from sincere.errors import DataError
 from sincere.records.config import Settings
 from sincere.records.files import EVALUATION_LOCK, locked
 from sincere.records.measuring import POSITIONAL
+from sincere.records.results import RESULTS
 
 
 class ReportRequest(Settings):
@@ -31,8 +32,8 @@ def main(arguments: list[str]) -> int:
     request = parse_request(ReportRequest, arguments, verb="report")
     from sincere.report.page import write_report
 
-    if not request.folder.is_dir():
-        raise DataError(f"{request.folder}: no such folder")
+    if not (request.folder / RESULTS).exists():
+        raise DataError(f"{request.folder}: holds no {RESULTS}; `sincere evaluate` writes it for a run")
     with locked(request.folder, EVALUATION_LOCK):
         page = write_report(request.folder, figures=request.figures, warn=lambda text: print(f"note: {text}"))
     print(printable(str(page)))

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sincere.data.decode import BadImageError
 from sincere.data.entries import new_entry
 from sincere.data.settings import Progress
 from sincere.errors import DataError
@@ -194,7 +195,7 @@ def _decoded(
             try:
                 pixels.append(decode(position))
                 good.append(position)
-            except DataError:
+            except BadImageError:
                 if not skip_bad:
                     raise
         return np.asarray(good, dtype=np.int64), np.stack(pixels) if pixels else np.zeros(0, dtype=np.uint8)

@@ -52,7 +52,9 @@ def folder_files(root: Path) -> FileList:
     Raises:
         DataError: As `load_folder`.
     """
-    return join_lists([class_files(root, part)[1].files for part in folder_parts(root)])
+    first, *others = folder_parts(root)
+    names, files = class_files(root, first)
+    return join_lists([files.files, *(class_files(root, part, names)[1].files for part in others)])
 
 
 def folder_parts(root: Path) -> tuple[str, ...]:

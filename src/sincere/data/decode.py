@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from functools import cache
 from pathlib import Path
 from typing import IO
@@ -47,9 +48,22 @@ def decode(path: Path, size: int | None, *, grey: bool) -> NDArray[np.uint8]:
             image = ImageOps.exif_transpose(file)
             image.load()
         return convert(image, size, grey=grey)
+    except MemoryError:
+        raise
+    except OSError as error:
+        if error.errno not in (None, errno.ENOENT, errno.ELOOP, errno.EINVAL):  # not the image's fault
+            raise DataError(f"{path}: cannot be read now ({first_line(error)})") from error
+        raise _bad(path, error) from error
     except Exception as error:  # Pillow's plugins raise almost anything on damaged files
-        why = f"cannot be read as an image ({first_line(error)}); remove it or pass skip_bad_images"
-        raise DataError(f"{path}: {why}") from error
+        raise _bad(path, error) from error
+
+
+class BadImageError(DataError):
+    """A file that is missing, or no image."""
+
+
+def _bad(path: Path, error: Exception) -> BadImageError:
+    return BadImageError(f"{path}: cannot be read as an image ({first_line(error)}); remove it or pass skip_bad_images")
 
 
 def convert(image: Image.Image, size: int | None, *, grey: bool) -> NDArray[np.uint8]:

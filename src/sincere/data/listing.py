@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import __version__ as pillow_version
 
 from sincere.data.decode import SUFFIXES, open_image
 from sincere.errors import DataError
@@ -115,6 +116,9 @@ _SUFFIXES = {suffix.encode() for suffix in SUFFIXES}
 
 
 def _is_file_or_lost(entry: os.DirEntry[bytes]) -> bool:
+    """Tell whether it is a file, or a link that leads to one or nowhere."""
+    if entry.is_file(follow_symlinks=False):
+        return True
     try:
         return stat.S_ISREG(entry.stat().st_mode)
     except OSError:
@@ -145,7 +149,9 @@ def file_facts(files: FileList, cache: Path, *, subject: Path | None = None) -> 
 
     `subject` is what the cache remembers them under; their root by default.
     """
-    place = cache / f"files-{hashlib.sha256(os.fsencode((subject or files.root).resolve())).hexdigest()[:24]}.npz"
+    # What can be read as an image depends on Pillow.
+    key = os.fsencode((subject or files.root).resolve()) + pillow_version.encode()
+    place = cache / f"files-{hashlib.sha256(key).hexdigest()[:24]}.npz"
     status = files.status()
     n = len(files)
     facts = FileFacts(
@@ -158,6 +164,7 @@ def file_facts(files: FileList, cache: Path, *, subject: Path | None = None) -> 
         _inspect(files, unknown, facts)
         settled = status.copy()
         settled[status[:, 2] > started - RACY_NS] = -1
+        settled[~facts.digests.any(axis=1)] = -1  # could not be read, perhaps only now
         _remember(place, files.names, settled, facts)
     return facts
 
@@ -176,16 +183,23 @@ def _inspect(files: FileList, positions: NDArray[np.int64], facts: FileFacts) ->
 
 def inspect_file(path: Path) -> tuple[bytes, int, int]:
     """Return the hash of a file's content, and kind and square side of the image that its header promises."""
+    if path.suffix.lower() not in SUFFIXES:
+        try:
+            with path.open("rb") as file:  # may be an archive of any size
+                digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=_DIGEST_BYTES)).digest()
+        except OSError:
+            digest = bytes(_DIGEST_BYTES)
+        return digest, UNREADABLE, 0
     try:
         content = path.read_bytes()
-    except (OSError, MemoryError):
+    except OSError:
         return bytes(_DIGEST_BYTES), UNREADABLE, 0
     digest = hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
-    if path.suffix.lower() not in SUFFIXES:
-        return digest, UNREADABLE, 0
     try:
         with open_image(io.BytesIO(content)) as image:
             return digest, GREY if image.mode in GREY_MODES else COLOUR, min(image.size)
+    except MemoryError:
+        raise
     except Exception:  # Pillow's plugins raise almost anything on damaged files; decoding will name it
         return digest, UNREADABLE, 0
 

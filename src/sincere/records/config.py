@@ -26,6 +26,7 @@ WHERE = {
     "nodes",
     "threads",
 }  # settings that say where a run is, not what it is
+MOST_THREADS = 256
 MANY = 10**6  # more than anyone needs, and far from where numbers overflow
 _SEAL = "# SHA-256 of the lines above: "
 
@@ -37,7 +38,7 @@ class Settings(BaseModel):
     leading: ClassVar[tuple[str, ...]] = ()  # fields that stand first in the help
 
     @classmethod
-    def make(cls, **settings: Any) -> Self:
+    def make(cls, /, **settings: Any) -> Self:
         """Return checked settings.
 
         Raises:
@@ -124,7 +125,7 @@ class TrainSettings(Settings):
     """Compile the network with torch.compile: slower to start, perhaps faster to run."""
     device: str = "auto"
     """auto, cpu, cuda or mps."""
-    threads: int | None = Field(default=None, ge=1, le=256)
+    threads: int | None = Field(default=None, ge=1, le=MOST_THREADS)
     """Processor threads of the network. Default: all, or 1 for tiny images, where threads only wait for each other."""
     devices: int = Field(default=1, ge=1, le=1024)
     """Devices, or processes on a CPU, of each machine: they share every batch, and its loss is that of the whole."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sincere.records.files import write_atomic
+from sincere.records.files import read_bytes, write_atomic
 
 METRICS = "metrics.jsonl"
 CRC = "crc32"  # key of a row's checksum
@@ -32,8 +32,8 @@ class MetricsLog:
 
     def _read(self) -> tuple[list[dict[str, Any]], list[int]]:
         try:
-            content = self.path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
+            content = read_bytes(self.path)
+        except FileNotFoundError:
             return [], []
         lines = content.split(b"\n")
         rows, damaged = [], []

@@ -49,6 +49,8 @@ def read_arrays(path: Path, *, remedy: str, expected: str | None = None) -> dict
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays = dict(archive)
+            if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+                raise ValueError("not an array")  # numpy hands out other members as bytes
             stored = arrays.pop(CHECKSUM, None)
             if stored is not None and str(stored) != checksum(arrays, {}):
                 raise ValueError("the checksum does not match")

@@ -41,6 +41,8 @@ def read_tensors(path: Path, *, remedy: str) -> tuple[dict[str, NDArray[Any]], d
         FileNotFoundError: There is no such file.
         DataError: It cannot be read, is cut off, or does not match its checksum; the message ends with `remedy`.
     """
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path}: is not a regular file")
     try:
         with safe_open(path, "numpy") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

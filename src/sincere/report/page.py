@@ -13,7 +13,7 @@ from typing import Any
 import vl_convert
 
 from sincere.records.files import write_atomic
-from sincere.records.results import FIGURE_FORMATS, FIGURES, REPORT, MarginAbout
+from sincere.records.results import FIGURE_FILES, FIGURE_FORMATS, FIGURES, REPORT, MarginAbout
 from sincere.report import sections
 from sincere.report.figures import save_figure, vega_lite_version
 from sincere.report.map import Plane, map_data, planes_of
@@ -73,6 +73,15 @@ def write_report(folder: Path, *, figures: bool = True, warn: Callable[[str], No
     path = folder / REPORT
     write_atomic(path, _page(evidence, planes, drawn))
     return path
+
+
+def remove_report(folder: Path) -> None:
+    """Remove a report and its figures, which would be those of earlier results; other files in figures/ stay."""
+    (folder / REPORT).unlink(missing_ok=True)
+    if (folder / FIGURES).is_symlink():  # what a link leads to belongs to somebody else
+        return
+    for name in FIGURE_FILES:
+        (folder / FIGURES / name).unlink(missing_ok=True)
 
 
 def _drawn(evidence: Evidence, planes: Sequence[Plane]) -> dict[str, Figure]:

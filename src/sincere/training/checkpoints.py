@@ -22,7 +22,7 @@ KEYS = {"identity", "progress", "rows", "model", "optimizer", "precision", "rand
 
 
 class DamagedError(DataError):
-    """A file is proven to be cut off or changed."""
+    """A file is missing, or proven to be cut off or changed."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,13 @@ def read(path: Path) -> dict[str, Any]:
     """Read a checkpoint; nothing in it is executed.
 
     Raises:
-        DamagedError: It is cut off or changed.
+        DamagedError: It is missing, cut off or changed.
         DataError: It cannot be read at the moment, or is no checkpoint of this version.
     """
     try:
         data = read_bytes(path)
     except FileNotFoundError as error:
-        raise DataError(f"{path}: is missing") from error
+        raise DamagedError(f"{path}: is missing") from error
     if not _is_intact(data):
         raise DamagedError(f"{path}: is cut off or damaged")
     try:

@@ -236,7 +236,12 @@ class Fit:
         self.model.load_state_dict(content["model"])
         self.optimizer.load_state_dict(content["optimizer"])
         self.fabric.strategy.precision.load_state_dict(content["precision"])
-        self.done, self.rows = _progressed(content["progress"], self.plan.n_steps), list(content["rows"])
+        self.done = _progressed(content["progress"], self.plan.n_steps)
+        self.rows = [dict(row) for row in content["rows"]]
+        if [row["epoch"] for row in self.rows] != list(range(1, self.done.step // self.plan.steps_per_epoch + 1)):
+            raise ValueError("its rows are not those of its epochs")
+        if not all(isinstance(row["loss"], float) for row in self.rows):
+            raise TypeError("a loss is not a number")
         restore_random_states(content["random"])
 
     def _check_identity(self, stored: Mapping[str, Any]) -> None:

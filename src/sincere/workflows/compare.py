@@ -27,11 +27,11 @@ from sincere.records.config import CONFIG
 from sincere.records.files import EVALUATION_LOCK, LOCK, locked, staged
 from sincere.records.manifest import make_manifest
 from sincere.records.results import CSV, FIGURES, REPORT, RESULTS, TRAINED_MODELS, Results
-from sincere.report.page import write_report
+from sincere.report.page import remove_report, write_report
 from sincere.report.tables import show, write_csv
 from sincere.statistics.bootstrap import ENOUGH_SEEDS
 from sincere.statistics.comparison import chance_note, compare_losses, few_seeds_note, scope_of
-from sincere.workflows.evaluate import evaluate_run, quiet_or
+from sincere.workflows.evaluate import evaluate_run, quiet_or, show_notes
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import check_measurable, check_metrics
 from sincere.workflows.run_data import load_data, stored_settings
@@ -66,18 +66,24 @@ def run_comparison(request: CompareRequest, console: Console | None = None) -> R
     device = choose_device(request.device)
     identity = source_digest(request.data, request.data_dir)
     data = load_data(request, device, None if request.quiet else console)
+    identity = identity or source_digest(request.data, request.data_dir)  # it may have been downloaded
+    show_notes(data.notes, console)
     check_measurable(request, data)
     with locked(folder):
         if request.overwrite:
             _clear(request, identity)
         found = _runs(request, identity, data, device, console, say)
         results = _compared(request, found, device)
-        with staged(folder, last=RESULTS) as work:
-            results.write(work)
-            write_csv(results, work)
-        page = write_report(folder)
+        with locked(folder, EVALUATION_LOCK):
+            with staged(folder, last=RESULTS) as work:
+                results.write(work)
+                write_csv(results, work)
+                remove_report(folder)
+            page = write_report(folder)
         write_request(request, identity, done=True)
-    if not request.quiet:
+    if request.quiet:
+        show_notes(results.notes, console)
+    else:
         show(results, page, console)
     return results
 
@@ -111,8 +117,9 @@ def _clear(request: CompareRequest, identity: str | None) -> None:
     with ExitStack() as locks:
         for run in _run_folders(folder):
             locks.enter_context(RunFolder(run).locked())
+            locks.enter_context(locked(run, EVALUATION_LOCK))
         write_request(request, identity, done=False)
-        RunFolder(folder).set_aside(NAMES - {REQUEST, LOCK})
+        RunFolder(folder).set_aside(NAMES - {REQUEST, LOCK, EVALUATION_LOCK})
 
 
 def _runs(
@@ -131,8 +138,7 @@ def _runs(
             wanted = resolve(request.run(loss, seed, resume=True).settings(), data, device)
             folder.check_same(wanted, REMEDY)
         summary, notes = folder.summary_or_note()
-        for note in notes:
-            say(f"note: {note}")
+        show_notes(notes, console)
         if summary is not None and summary["data"] != data.digest:
             raise DataError(f"{folder.path}: was trained on other data than {request.data} holds now; {REMEDY}")
     write_request(request, identity, done=False)

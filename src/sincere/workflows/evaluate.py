@@ -17,8 +17,8 @@ from sincere.records.config import TrainSettings
 from sincere.records.files import EVALUATION_LOCK, locked, staged
 from sincere.records.manifest import make_manifest
 from sincere.records.measuring import EvaluateRequest, MeasureSettings
-from sincere.records.results import FIGURE_FILES, FIGURES, RESULTS, DataAbout, MetricAbout, Results, Row, TrainLoss
-from sincere.report.page import write_report
+from sincere.records.results import FIGURES, RESULTS, DataAbout, MetricAbout, Results, Row, TrainLoss
+from sincere.report.page import remove_report, write_report
 from sincere.report.tables import show, write_csv
 from sincere.statistics.comparison import compare_losses, few_note
 from sincere.workflows.hardware import choose_device
@@ -85,9 +85,8 @@ def store(folder: RunFolder, write: Callable[[Path], Results]) -> Results:
     with staged(folder.path, last=RESULTS) as work:
         results = write(work)
         written = {path.name for path in work.iterdir()}
+        remove_report(folder.path)
     folder.remove(MEASURED - written - {FIGURES, EVALUATION_LOCK})
-    if not (folder.path / FIGURES).is_symlink():  # what a link leads to is not the run's
-        folder.remove(f"{FIGURES}/{name}" for name in FIGURE_FILES)
     return results
 
 

@@ -88,7 +88,10 @@ class LoopbackStrategy(DDPStrategy):
             rank, size = self.local_rank, self.num_processes
             store = _loopback_store(environment.main_port, rank, size)
             backend = self._get_process_group_backend()
-            torch.distributed.init_process_group(backend, rank=rank, world_size=size, store=store)
+            where = self.root_device if self.root_device.type != "cpu" else None
+            torch.distributed.init_process_group(
+                backend, rank=rank, world_size=size, store=store, timeout=self._timeout, device_id=where
+            )
         super()._setup_distributed()
 
 

@@ -6,7 +6,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,9 +78,8 @@ class RunFolder:
             return
         if not self.path.is_dir():
             raise DataError(f"{self.path}: is a file; choose a folder with --out")
-        names = {path.name for path in self.path.iterdir()} - {LOCK}
         check_run_only(self.path)
-        if names and not request.overwrite:
+        if (self.path / CONFIG).exists() and not request.overwrite:  # without it, nothing has begun yet
             remedy = "pass --resume to resume it or --overwrite to replace it"
             raise DataError(f"{self.path}: holds a run already; {remedy}")
 
@@ -112,26 +111,31 @@ class RunFolder:
             DataError: Another run came in between.
         """
         self.check_free(request)
-        self.set_aside(NAMES - {LOCK})
+        with locked(self.path, EVALUATION_LOCK) if request.overwrite else nullcontext():
+            self.set_aside(NAMES - {LOCK, EVALUATION_LOCK})
         write_manifest(make_manifest(seed=settings.seed, device=device), self.path)
         write_config(settings, self.path)
 
     def set_aside(self, names: Iterable[str]) -> None:
         """Remove files and folders by name: all are renamed first, so that a failure loses none of them.
 
-        What cannot be deleted then is left under a name that counts as unfinished.
+        What cannot be deleted then is left under a name that counts as unfinished, and tried again the next time.
         """
+        for left in self.path.glob(f".*{UNFINISHED}"):
+            _delete(left)
         aside = [(self.path / name, self.path / f".{name}.{uuid4().hex[:8]}{UNFINISHED}") for name in sorted(names)]
         renamed = []
-        for path, hidden in aside:
-            if path.exists() or path.is_symlink():
-                path.rename(hidden)
-                renamed.append(hidden)
-        for hidden in renamed:
-            if hidden.is_dir() and not hidden.is_symlink():
-                shutil.rmtree(hidden, ignore_errors=True)
-            else:
-                hidden.unlink(missing_ok=True)
+        try:
+            for path, hidden in aside:
+                if path.exists() or path.is_symlink():
+                    path.rename(hidden)
+                    renamed.append((path, hidden))
+        except OSError:
+            for path, hidden in renamed:
+                hidden.rename(path)
+            raise
+        for _, hidden in renamed:
+            _delete(hidden)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files and folders by name, those that are there."""
@@ -156,15 +160,31 @@ class RunFolder:
         return found
 
     def summary_or_note(self) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-        """Return the summary, None without one; where it is damaged, a note instead: resuming writes the same again."""
+        """Return the summary, None without one; where it is damaged, a note instead: resuming writes the same again.
+
+        Raises:
+            DataError: It is damaged and there is no checkpoint from which it could be written again.
+        """
         try:
             return self.summary(), ()
         except DataError as error:
+            if not self.checkpoints.paths():
+                damage = str(error).partition(";")[0]
+                raise DataError(f"{damage}; without a checkpoint only --overwrite makes it again") from error
             return None, (f"{str(error).partition(';')[0]}; the end of the run is repeated",)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Mark the run as finished."""
         write_json(self.path / SUMMARY, summary)
+
+
+def _delete(path: Path) -> None:
+    """Delete a file or a folder, as far as that is allowed."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    with suppress(OSError):
+        path.unlink()
 
 
 def check_nothing_else(folder: Path, names: Collection[str], whose: str) -> None:

@@ -143,6 +143,7 @@ def _train(
                 say(f"resuming after step {fit.done.step:,} of {fit.plan.n_steps:,}")
             elif fabric.is_global_zero:
                 folder.begin(request, settings, str(fabric.device))
+            if fabric.is_global_zero and fit.done.step == 0:
                 save_spec(cast(EmbeddingModel, fit.model.module).spec, folder.path)
             if request.tensorboard and fabric.is_global_zero:
                 fit.reporter = BoardReporter(reporter, folder.path, first_step=fit.done.step)

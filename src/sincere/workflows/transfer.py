@@ -12,7 +12,7 @@ from sincere.errors import DataError
 from sincere.records.config import TrainSettings, source_name
 from sincere.records.files import EVALUATION_LOCK, locked
 from sincere.records.measuring import TransferRequest
-from sincere.records.results import RESULTS, Results
+from sincere.records.results import Results
 from sincere.workflows.evaluate import finish, quiet_or, show_notes, store, write_results
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import check_metrics, measure
@@ -70,6 +70,10 @@ def _free_folder(request: TransferRequest) -> Path:
     if not folder.is_dir():
         raise DataError(f"{folder}: is a file; choose a folder with --out")
     check_nothing_else(folder, MEASURED, "a transfer's")
-    if (folder / RESULTS).exists() and Results.read(folder).kind != "transfer":
+    try:
+        other = Results.read(folder).kind != "transfer"
+    except DataError:  # none, or damaged: replaced
+        other = False
+    if other:
         raise DataError(f"{folder}: holds other results; choose another folder with --out")
     return folder
