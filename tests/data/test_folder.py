@@ -307,6 +307,10 @@ def only_bad_tests(root: Path) -> None:
         ),
         (only_bad_tests, "{root}: test: none of the 3 images can be read"),
         (
+            lambda root: (make_tree(root) / "up").symlink_to(".."),
+            "{root}/up: is a link to a folder that holds the data set itself; remove it",
+        ),
+        (
             lambda root: save(make_tree(root) / "alone" / "1.png", Image.new("RGB", (9, 9), RED)),
             "{root}/alone: a single image cannot be split in two parts; add more, or put them into train/ and test/",
         ),

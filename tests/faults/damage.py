@@ -41,7 +41,7 @@ def damages(seed: int, name: str, *, short: bool) -> dict[str, Damage]:
     generator = random.Random(f"{seed} {name}")
     shares = (0.5,) if short else (0.0, 0.5, 1.0)
     found: dict[str, Damage] = {f"cut-{share}": partial(cut, share) for share in shares}
-    count = 1 if short else 5
+    count = 1 if short else 3
     for i in range(count):
         place, bit = (i + generator.random()) / count, generator.randrange(8)
         found[f"flip-{place:.3f}-{bit}"] = partial(flip, place, bit)

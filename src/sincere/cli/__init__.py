@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
@@ -45,11 +46,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         near = get_close_matches(verb, VERBS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"the verbs are {', '.join(VERBS)}"
         return _fail(f"{verb!r} is not a verb; {hint}")
+    try:
+        code = _run(verb, rest)
+    except KeyboardInterrupt:
+        _ignore_interrupts()
+        print("sincere: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    if code == INTERRUPTED:
+        _ignore_interrupts()
+    return code
+
+
+def _ignore_interrupts() -> None:
+    """Let no further Ctrl-C disturb the end of the process."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _run(verb: str, rest: list[str]) -> int:
+    """Run a verb; what goes wrong is one line."""
     module, attribute = VERBS[verb][0].split(":")
     try:
         _check_ranks()
         run: Callable[[list[str]], int] = getattr(import_module(module), attribute)
-        return run(rest)
+        code = run(rest)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where it is noticed that nobody reads it
+        return code
     except SincereError as error:
         return _fail(str(error))
     except OSError as error:
@@ -64,10 +87,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE if stop.code == 1 else stop.code or 0  # rich ends so when nobody reads its output
     except MemoryError:
         return _fail(f"{verb}: out of memory")
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # another one would only disturb the end
-        print("sincere: interrupted", file=sys.stderr)
-        return INTERRUPTED
 
 
 def _check_ranks() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from sincere.checks import printable
 from sincere.cli.flags import parse_request
 from sincere.data.catalog import DATASETS
 from sincere.data.settings import LoadSettings
@@ -34,5 +35,5 @@ def main(arguments: list[str]) -> int:
     console = Console()
     console.print(table)
     line = f"Folder: {root}. Or your own: a folder of class folders, or an .npz (docs/data.md)."
-    console.print(line, soft_wrap=True, markup=False)
+    console.print(printable(line), soft_wrap=True, markup=False)
     return 0

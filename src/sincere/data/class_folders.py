@@ -86,6 +86,8 @@ def class_files(root: Path, part: str, names: tuple[str, ...] | None = None) -> 
     for folder, name in zip(folders, found, strict=True):
         if name not in numbers:
             raise DataError(f"{folder}: is a class that train/ does not have")
+        if folder.is_symlink() and root.resolve().is_relative_to(folder.resolve()):
+            raise DataError(f"{folder}: is a link to a folder that holds the data set itself; remove it")
         images = files_below(root, os.path.join(part, folder.name))
         if not images:
             raise DataError(f"{folder}: class folder without any image")

@@ -77,11 +77,10 @@ def write_report(folder: Path, *, figures: bool = True, warn: Callable[[str], No
 
 def remove_report(folder: Path) -> None:
     """Remove a report and its figures, which would be those of earlier results; other files in figures/ stay."""
-    (folder / REPORT).unlink(missing_ok=True)
-    if (folder / FIGURES).is_symlink():  # what a link leads to belongs to somebody else
-        return
-    for name in FIGURE_FILES:
-        (folder / FIGURES / name).unlink(missing_ok=True)
+    if not (folder / FIGURES).is_symlink():  # what a link leads to belongs to somebody else
+        for name in FIGURE_FILES:
+            (folder / FIGURES / name).unlink(missing_ok=True)
+    (folder / REPORT).unlink(missing_ok=True)  # last: where figures may not be removed, it stays
 
 
 def _drawn(evidence: Evidence, planes: Sequence[Plane]) -> dict[str, Figure]:

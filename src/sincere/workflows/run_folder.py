@@ -187,6 +187,11 @@ def _delete(path: Path) -> None:
         path.unlink()
 
 
+def _is_unfinished(name: str) -> bool:
+    """Tell whether a file of this name is one that a write left unfinished."""
+    return name.startswith(".") and name.endswith(UNFINISHED)
+
+
 def check_nothing_else(folder: Path, names: Collection[str], whose: str) -> None:
     """Raise if a folder holds files of other names, but for those that a write left unfinished.
 
@@ -194,7 +199,7 @@ def check_nothing_else(folder: Path, names: Collection[str], whose: str) -> None
         DataError: With the first of them.
     """
     found = sorted(path.name for path in folder.iterdir())
-    foreign = [name for name in found if name not in names and not name.endswith(UNFINISHED)]
+    foreign = [name for name in found if name not in names and not _is_unfinished(name)]
     if not foreign:
         foreign = sorted(_foreign_inside(folder))
     if foreign:
@@ -221,5 +226,5 @@ def _foreign_inside(folder: Path) -> Iterator[str]:
     for name, own in INSIDE.items():
         if (folder / name).is_dir():
             for path in (folder / name).iterdir():
-                if path.is_dir() or not (own.fullmatch(path.name) or path.name.endswith(UNFINISHED)):
+                if path.is_dir() or not (own.fullmatch(path.name) or _is_unfinished(path.name)):
                     yield f"{name}/{path.name}"
