@@ -243,6 +243,12 @@ def test_overwrite_removes_a_comparison_only_and_only_when_it_can_begin(data: st
         sincere.compare(data=data, out=tmp_path / "c", overwrite=True, **options)
 
 
+def test_it_says_which_run_is_next(data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = {**OPTIONS, "losses": ("sincere",), "seeds": (0,), "metrics": ("knn",), "quiet": False}
+    sincere.compare(data=data, out=tmp_path / "c", **options)
+    assert "\n\n[1/1] sincere, seed 0\n" in capsys.readouterr().out
+
+
 def test_changed_data_are_noticed(tmp_path: Path) -> None:
     data = blobs(tmp_path / "blobs.npz")
     options = {**OPTIONS, "losses": ("sincere",), "seeds": (0,), "metrics": ("knn",)}

@@ -144,7 +144,8 @@ def _runs(
     write_request(request, identity, done=False)
     found = []
     for number, ((loss, seed), folder) in enumerate(folders.items(), start=1):
-        say(f"\n[{number}/{len(asked)}] {loss}, seed {seed}")
+        say("")
+        say(f"[{number}/{len(asked)}] {loss}, seed {seed}")
         if folder.summary_or_note()[0] is None:
             run_training(request.run(loss, seed, resume=(folder.path / CONFIG).exists()), console, data)
         else:
