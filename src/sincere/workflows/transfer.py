@@ -49,8 +49,8 @@ def run_transfer(request: TransferRequest, console: Console | None = None) -> Re
     )
     data = load_data(other, device, None if request.quiet else console)
     show_notes(data.notes, console)
-    measured = measure(trained.model, data, request, device=device, temperature=settings.temperature, say=say)
     with locked(folder, EVALUATION_LOCK):
+        measured = measure(trained.model, data, request, device=device, temperature=settings.temperature, say=say)
         write = partial(write_results, measured=measured, trained=trained, settings=settings, request=request)
         results = store(RunFolder(folder), partial(write, kind="transfer", device=device))
         finish(results, folder, request, console)
