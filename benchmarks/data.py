@@ -20,8 +20,8 @@ from benchmarks.measure import ratio, summary, time_in_turns, write
 from sincere.data.catalog import load_dataset
 from sincere.data.dataset import Dataset
 from sincere.data.loader import ViewLoader
-from sincere.data.named import CIFAR10_STATISTICS, FASHION_STATISTICS
 from sincere.data.samplers import make_sampler
+from sincere.data.torchvision_sets import CIFAR10_STATISTICS, FASHION_STATISTICS
 from sincere.data.views import make_views, named_augmentation
 from sincere.models.embedding import Preparation
 from sincere.records.model import ModelSpec

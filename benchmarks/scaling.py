@@ -22,8 +22,8 @@ from torch import Tensor
 
 from benchmarks.measure import write
 from benchmarks.memory import peak_bytes
+from sincere.losses.distributed.global_batch import global_batch_loss
 from sincere.losses.functional import sincere_loss
-from sincere.losses.global_batch import global_batch_loss
 from sincere.models.embedding import build_model
 from sincere.records.model import ModelSpec
 from sincere.training.micro_batches import backward_in_pieces

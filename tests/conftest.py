@@ -10,9 +10,7 @@ from hypothesis import settings
 from jaxtyping import install_import_hook
 
 # Before anything imports the kernels.
-install_import_hook(
-    ["sincere.losses.kernels", "sincere.losses.contrast", "sincere.losses.equations"], "beartype.beartype"
-)
+install_import_hook(["sincere.losses.kernels", "sincere.losses.pairs", "sincere.losses.equations"], "beartype.beartype")
 
 # On a person's machine Hypothesis looks for new examples each time; CI judges a change, not luck.
 settings.register_profile("ci", derandomize=True, deadline=None)

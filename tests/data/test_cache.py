@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sincere.data.cache import DecodedImages, checksums_of, decoded_images
-from sincere.data.entries import entry, new_entry
+from sincere.data.cache import DecodedImages, checksums_of, decoded_images, entry, new_entry
 from sincere.errors import DataError
 from sincere.records.files import locked
 

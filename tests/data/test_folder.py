@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 
 from sincere.data.folder import load_folder
-from sincere.data.images import MappedImages, StreamedImages, TensorImages
-from sincere.data.settings import LoadSettings
+from sincere.data.load_options import LoadOptions
+from sincere.data.pixel_storage import MappedImages, StreamedImages, TensorImages
 from sincere.errors import DataError
 from tests.data.test_decode import RED, save, sixteen_bit, turned
 
@@ -29,16 +29,16 @@ def make_tree(root: Path, n_classes: int = 3, per_class: int = 10, side: int = 2
 
 def test_one_tree_is_split_stratified_and_seeded(tmp_path: Path) -> None:
     root = make_tree(tmp_path / "shapes")
-    data = load_folder(root, LoadSettings(size=8, cache=tmp_path / "cache"))
+    data = load_folder(root, LoadOptions(size=8, cache=tmp_path / "cache"))
     assert (data.name, data.class_names) == ("shapes", ("class0", "class1", "class2"))
     assert (len(data.train), len(data.test)) == (24, 6)
     assert np.bincount(data.test.labels).tolist() == [2, 2, 2]
     assert data.train.images.shape[1:] == (3, 16, 16), "twice the input's size, for crops"
     assert data.test.images.shape[1:] == (3, 16, 16), "as in train"
     assert sorted([*data.train.ids, *data.test.ids]) == list(range(30)), "ids count the files of the whole tree"
-    other = load_folder(root, LoadSettings(size=8, cache=tmp_path / "cache", seed=1))
+    other = load_folder(root, LoadOptions(size=8, cache=tmp_path / "cache", seed=1))
     assert set(other.test.ids) != set(data.test.ids), "another seed, another split"
-    again = load_folder(root, LoadSettings(size=8, cache=tmp_path / "cache"))
+    again = load_folder(root, LoadOptions(size=8, cache=tmp_path / "cache"))
     assert np.array_equal(again.test.ids, data.test.ids)
     assert torch.equal(data.train.images.gather(data.train.positions), again.train.images.gather(again.train.positions))
 
@@ -47,7 +47,7 @@ def test_one_tree_is_split_stratified_and_seeded(tmp_path: Path) -> None:
 def test_given_parts_are_kept(part: str, tmp_path: Path) -> None:
     make_tree(tmp_path / "set" / "train", per_class=4)
     make_tree(tmp_path / "set" / part, per_class=2)
-    data = load_folder(tmp_path / "set", LoadSettings(size=8, cache=tmp_path / "cache"))
+    data = load_folder(tmp_path / "set", LoadOptions(size=8, cache=tmp_path / "cache"))
     assert (len(data.train), len(data.test)) == (12, 6)
     assert (data.train.ids.tolist(), data.test.ids.tolist()) == (list(range(12)), list(range(6)))
     assert data.notes == ()
@@ -78,7 +78,7 @@ def test_five_hundred_mixed_images(tmp_path: Path) -> None:
         name = f"c{i // 8 % 4}"
         size = tuple(int(x) for x in generator.integers(6, 40, 2))
         mixed_image(i, COLOURS[name], size, tmp_path / "set" / name / f"{i:03d}")
-    data = load_folder(tmp_path / "set", LoadSettings(size=8, cache=tmp_path / "cache"))
+    data = load_folder(tmp_path / "set", LoadOptions(size=8, cache=tmp_path / "cache"))
     assert data.train.images.shape == (400, 3, 16, 16)
     assert data.test.images.shape == (100, 3, 16, 16)
     listing = sorted((tmp_path / "set").rglob("*.*"))
@@ -101,7 +101,7 @@ def test_all_grey_stays_grey(tmp_path: Path) -> None:
     for i in range(8):
         save(tmp_path / "set" / f"c{i % 2}" / f"{i}.png", Image.new("L", (10, 10), 90))
     save(tmp_path / "set" / "c0" / "wide.png", sixteen_bit((10, 10)))
-    data = load_folder(tmp_path / "set", LoadSettings(size=8, cache=tmp_path / "cache"))
+    data = load_folder(tmp_path / "set", LoadOptions(size=8, cache=tmp_path / "cache"))
     assert data.train.images.shape[1] == 1
     assert len(data.mean) == 1
 
@@ -109,17 +109,17 @@ def test_all_grey_stays_grey(tmp_path: Path) -> None:
 def test_decoded_once_and_again_when_changed(tmp_path: Path) -> None:
     root, cache = make_tree(tmp_path / "set"), tmp_path / "cache"
     seen: list[int] = []
-    load_folder(root, LoadSettings(size=8, cache=cache, progress=lambda done, total: seen.append(done)))
+    load_folder(root, LoadOptions(size=8, cache=cache, progress=lambda done, total: seen.append(done)))
     assert seen == [24, 6]
     seen.clear()
-    load_folder(root, LoadSettings(size=8, cache=cache, progress=lambda done, total: seen.append(done)))
+    load_folder(root, LoadOptions(size=8, cache=cache, progress=lambda done, total: seen.append(done)))
     assert not seen, "the cache is used"
     changed, before = root / "class0" / "0.png", sorted(path.name for path in cache.iterdir() if path.is_dir())
     content, old = changed.read_bytes(), changed.stat()
     changed.write_bytes(content[:-1] + b"?")
     os.utime(changed, ns=(old.st_atime_ns, old.st_mtime_ns))
     seen.clear()
-    load_folder(root, LoadSettings(size=8, cache=cache, progress=lambda done, total: seen.append(done)))
+    load_folder(root, LoadOptions(size=8, cache=cache, progress=lambda done, total: seen.append(done)))
     assert seen, "a changed file makes it anew, also one of the same size and time"
     after = sorted(path.name for path in cache.iterdir() if path.is_dir())
     assert len(after) == len(before) == 4 - 1, "older entries go: images of train and test, statistics"
@@ -128,12 +128,12 @@ def test_decoded_once_and_again_when_changed(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_mapped_or_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, cache = make_tree(tmp_path / "set"), tmp_path / "cache"
-    held = load_folder(root, LoadSettings(size=8, cache=cache))
+    held = load_folder(root, LoadOptions(size=8, cache=cache))
     assert isinstance(held.train.images, TensorImages)
-    streamed = load_folder(root, LoadSettings(size=8, cache=cache, cache_limit_bytes=100))
+    streamed = load_folder(root, LoadOptions(size=8, cache=cache, cache_limit_bytes=100))
     assert isinstance(streamed.train.images, StreamedImages)
-    monkeypatch.setattr("sincere.data.images._free_bytes", lambda device: 100)
-    mapped = load_folder(root, LoadSettings(size=8, cache=cache))
+    monkeypatch.setattr("sincere.data.pixel_storage._free_bytes", lambda device: 100)
+    mapped = load_folder(root, LoadOptions(size=8, cache=cache))
     assert isinstance(mapped.train.images, MappedImages)
     positions = np.array([5, 3, 3, 20])
     expected = held.train.images.gather(positions)
@@ -143,7 +143,7 @@ def test_what_does_not_fit_is_mapped_or_streamed(tmp_path: Path, monkeypatch: py
 
 def test_colours_that_come_or_go_change_the_statistics(tmp_path: Path) -> None:
     """A coloured test image makes all images coloured, though no training image has changed."""
-    root, settings = tmp_path / "set", LoadSettings(size=8, cache=tmp_path / "cache")
+    root, settings = tmp_path / "set", LoadOptions(size=8, cache=tmp_path / "cache")
     for part in ("train", "test"):
         for i in range(4):
             save(root / part / f"c{i % 2}" / f"{i}.png", Image.new("L", (10, 10), 30 * i))
@@ -156,8 +156,8 @@ def test_colours_that_come_or_go_change_the_statistics(tmp_path: Path) -> None:
 def test_streaming_leaves_bad_images_out_as_well(tmp_path: Path) -> None:
     root, seen = make_tree(tmp_path / "set"), list[int]()
     (root / "class1" / "3.png").write_bytes(b"not an image")
-    held = load_folder(root, LoadSettings(size=8, cache=tmp_path / "a", skip_bad_images=True))
-    settings = LoadSettings(
+    held = load_folder(root, LoadOptions(size=8, cache=tmp_path / "a", skip_bad_images=True))
+    settings = LoadOptions(
         size=8,
         cache=tmp_path / "b",
         skip_bad_images=True,
@@ -182,15 +182,15 @@ def test_a_bad_image_is_named_or_left_out(content: bytes, tmp_path: Path) -> Non
     bad = root / "class1" / "3.png"
     bad.write_bytes(content)
     with pytest.raises(DataError) as caught:
-        load_folder(root, LoadSettings(size=8, cache=cache))
+        load_folder(root, LoadOptions(size=8, cache=cache))
     assert str(caught.value).startswith(f"{bad}: cannot be read as an image")
     assert not [path for path in cache.iterdir() if path.is_dir()], "nothing half-written stays"
-    data = load_folder(root, LoadSettings(size=8, cache=cache, skip_bad_images=True))
+    data = load_folder(root, LoadOptions(size=8, cache=cache, skip_bad_images=True))
     assert len(data.train) + len(data.test) == 29
     assert len(data.notes) == 1
     assert data.notes[0].startswith("1 of ")
     with pytest.raises(DataError, match="cannot be read as an image"):
-        load_folder(root, LoadSettings(size=8, cache=cache))  # what was left out before is still an error
+        load_folder(root, LoadOptions(size=8, cache=cache))  # what was left out before is still an error
 
 
 def test_hidden_files_and_files_that_are_no_pictures_do_not_count(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_hidden_files_and_files_that_are_no_pictures_do_not_count(tmp_path: Path
     save(root / "class0" / ".ipynb_checkpoints" / "0.png", Image.new("RGB", (9, 9), RED))
     for name in ("._0.png", "notes.pdf", "old.palm", "film.mpg", "table.h5", "readme.txt"):
         (root / "class1" / name).write_bytes(b"no picture")
-    data = load_folder(root, LoadSettings(size=8, cache=tmp_path / "cache"))
+    data = load_folder(root, LoadOptions(size=8, cache=tmp_path / "cache"))
     assert len(data.train) + len(data.test) == 30
 
 
@@ -207,7 +207,7 @@ def test_what_was_noticed_is_noted(tmp_path: Path) -> None:
     make_tree(root / "train", per_class=4)
     make_tree(root / "test", n_classes=2, per_class=2)
     make_tree(root / "val", per_class=2)
-    data = load_folder(root, LoadSettings(size=8, cache=tmp_path / "cache"))
+    data = load_folder(root, LoadOptions(size=8, cache=tmp_path / "cache"))
     assert len(data.test) == 4
     assert data.notes == (
         f"val/ is not used, because there is test/: {root}/val",
@@ -221,14 +221,14 @@ def test_equal_files_give_equal_pixels_in_both_parts(tmp_path: Path) -> None:
         root = tmp_path / f"set{side}"
         make_tree(root / "train", per_class=4, side=side)
         make_tree(root / "test", per_class=4, side=side)
-        data = load_folder(root, LoadSettings(size=8, cache=tmp_path / "cache"))
+        data = load_folder(root, LoadOptions(size=8, cache=tmp_path / "cache"))
         train, test = (part.images.gather(part.positions) for part in (data.train, data.test))
         assert torch.equal(train, test)
 
 
 def test_images_no_larger_than_the_input_are_stored_as_they_are(tmp_path: Path) -> None:
     root = make_tree(tmp_path / "set", side=8)
-    data = load_folder(root, LoadSettings(size=8, cache=tmp_path / "cache"))
+    data = load_folder(root, LoadOptions(size=8, cache=tmp_path / "cache"))
     first = np.asarray(Image.open(root / "class0" / "0.png")).transpose(2, 0, 1)
     part = data.train if 0 in data.train.ids else data.test
     at = int(np.flatnonzero(part.ids == 0)[0])
@@ -237,7 +237,7 @@ def test_images_no_larger_than_the_input_are_stored_as_they_are(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["images.bin", "about.npz", "statistics.npz"])
 def test_every_changed_byte_of_the_cache_is_repaired(name: str, tmp_path: Path) -> None:
-    root, settings = make_tree(tmp_path / "set"), LoadSettings(size=8, cache=tmp_path / "cache")
+    root, settings = make_tree(tmp_path / "set"), LoadOptions(size=8, cache=tmp_path / "cache")
     whole = load_folder(root, settings)
     generator = np.random.default_rng(0)
     for trial in range(12):
@@ -257,8 +257,8 @@ def test_every_changed_byte_of_the_cache_is_repaired(name: str, tmp_path: Path) 
 
 
 def test_a_damaged_mapped_cache_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root, settings = make_tree(tmp_path / "set"), LoadSettings(size=8, cache=tmp_path / "cache")
-    monkeypatch.setattr("sincere.data.images._free_bytes", lambda device: 100)
+    root, settings = make_tree(tmp_path / "set"), LoadOptions(size=8, cache=tmp_path / "cache")
+    monkeypatch.setattr("sincere.data.pixel_storage._free_bytes", lambda device: 100)
     load_folder(root, settings)
     for path in (tmp_path / "cache").rglob("images.bin"):
         content = bytearray(path.read_bytes())
@@ -272,8 +272,8 @@ def test_a_link_that_leads_nowhere_is_a_bad_image(tmp_path: Path) -> None:
     root = make_tree(tmp_path / "set")
     (root / "class0" / "lost.png").symlink_to(tmp_path / "gone.png")
     with pytest.raises(DataError, match=r"lost\.png: cannot be read as an image"):
-        load_folder(root, LoadSettings(size=8, cache=tmp_path / "cache"))
-    data = load_folder(root, LoadSettings(size=8, cache=tmp_path / "cache", skip_bad_images=True))
+        load_folder(root, LoadOptions(size=8, cache=tmp_path / "cache"))
+    data = load_folder(root, LoadOptions(size=8, cache=tmp_path / "cache", skip_bad_images=True))
     assert len(data.train) + len(data.test) == 30
 
 
@@ -281,7 +281,7 @@ def test_names_that_steer_a_terminal_are_shown_as_escapes(tmp_path: Path) -> Non
     root = make_tree(tmp_path / "set", n_classes=1)
     (root / "class0").rename(root / "\x1b[31mred")
     os.rename(make_tree(tmp_path / "other", n_classes=1) / "class0", os.fsencode(root) + b"/caf\xe9")
-    data = load_folder(root, LoadSettings(size=8, cache=tmp_path / "cache"))
+    data = load_folder(root, LoadOptions(size=8, cache=tmp_path / "cache"))
     assert data.class_names == ("\\x1b[31mred", "caf\\udce9")
 
 
@@ -320,5 +320,5 @@ def test_bad_trees(make: Callable[[Path], object], message: str, tmp_path: Path)
     root = tmp_path / "set"
     make(root)
     with pytest.raises(DataError) as caught:
-        load_folder(root, LoadSettings(size=8, cache=tmp_path / "cache", skip_bad_images=True))
+        load_folder(root, LoadOptions(size=8, cache=tmp_path / "cache", skip_bad_images=True))
     assert str(caught.value) == message.format(root=root)

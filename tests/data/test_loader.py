@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from sincere.data.dataset import ImageSet, image_set
-from sincere.data.images import TensorImages
 from sincere.data.loader import ViewLoader, plain_batches
+from sincere.data.pixel_storage import TensorImages
 from sincere.data.samplers import BalancedSampler, Sampler, ShuffleSampler
 from sincere.data.views import AUGMENTATIONS
 from sincere.errors import InputTypeError, InputValueError

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from sincere.data.dataset import channel_statistics
-from sincere.data.images import TensorImages
+from sincere.data.load_options import LoadOptions
 from sincere.data.loader import plain_batches
 from sincere.data.npz import load_npz
-from sincere.data.settings import LoadSettings
+from sincere.data.pixel_storage import TensorImages
 from sincere.errors import DataError, InputValueError
 
 
@@ -36,7 +36,7 @@ def write(path: Path, **changes: Any) -> Path:
 
 
 def test_loaded_as_it_is(tmp_path: Path) -> None:
-    data = load_npz(write(tmp_path / "pets.npz"), LoadSettings())
+    data = load_npz(write(tmp_path / "pets.npz"), LoadOptions())
     assert (data.name, data.class_names, data.size, data.augmentation) == ("pets", ("bird", "cat", "dog"), 8, "paper")
     given = arrays()["train_images"]
     assert torch.equal(data.train.images.gather(np.array([7, 2])), torch.from_numpy(given[[7, 2]]).permute(0, 3, 1, 2))
@@ -48,13 +48,13 @@ def test_loaded_as_it_is(tmp_path: Path) -> None:
 
 def test_class_names_are_optional_and_grey_is_light(tmp_path: Path) -> None:
     grey = {f"{part}_images": arrays()[f"{part}_images"][..., :1] for part in ("train", "test")}
-    data = load_npz(write(tmp_path / "a.npz", class_names=None, **grey), LoadSettings())
+    data = load_npz(write(tmp_path / "a.npz", class_names=None, **grey), LoadOptions())
     assert data.class_names == ("0", "1", "2")
     assert data.augmentation == "light"
 
 
 def test_class_filter(tmp_path: Path) -> None:
-    data = load_npz(write(tmp_path / "a.npz"), LoadSettings())
+    data = load_npz(write(tmp_path / "a.npz"), LoadOptions())
     pair = data.select_classes(["dog", "cat"])
     assert pair.class_names == ("dog", "cat")
     assert np.bincount(pair.train.labels).tolist() == [20, 20]
@@ -69,7 +69,7 @@ def test_class_filter(tmp_path: Path) -> None:
 
 
 def test_a_class_filter_that_leaves_no_test_image(tmp_path: Path) -> None:
-    data = load_npz(write(tmp_path / "a.npz", test_labels=np.zeros(30, dtype=int)), LoadSettings())
+    data = load_npz(write(tmp_path / "a.npz", test_labels=np.zeros(30, dtype=int)), LoadOptions())
     with pytest.raises(DataError, match="a: the test part has no images"):
         data.select_classes(["cat", "dog"])
 
@@ -78,7 +78,7 @@ def test_a_class_filter_that_leaves_no_test_image(tmp_path: Path) -> None:
 def test_statistics_are_exact_in_any_parts(part_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pixels = arrays()["train_images"]
     pixels[..., 1] = 40
-    data = load_npz(write(tmp_path / "a.npz", train_images=pixels), LoadSettings())
+    data = load_npz(write(tmp_path / "a.npz", train_images=pixels), LoadOptions())
     asked: list[int] = []
     gather = TensorImages.gather
     monkeypatch.setattr(
@@ -92,7 +92,7 @@ def test_statistics_are_exact_in_any_parts(part_bytes: int, tmp_path: Path, monk
 
 
 def test_validation_split_is_stratified_and_plain(tmp_path: Path) -> None:
-    data = load_npz(write(tmp_path / "a.npz"), LoadSettings())
+    data = load_npz(write(tmp_path / "a.npz"), LoadOptions())
     learn, validate = data.validation_split(0.1, seed=4)
     assert (len(learn), len(validate)) == (54, 6)
     assert np.bincount(validate.labels).tolist() == [2, 2, 2]
@@ -148,29 +148,29 @@ def test_validation_split_is_stratified_and_plain(tmp_path: Path) -> None:
 def test_wrong_arrays(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = write(tmp_path / "a.npz", **changes)
     with pytest.raises(DataError) as caught:
-        load_npz(path, LoadSettings())
+        load_npz(path, LoadOptions())
     assert str(caught.value) == f"{path}: {message}"
 
 
 def test_labels_out_of_range(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
-        load_npz(write(tmp_path / "a.npz", test_labels=np.arange(30) - 1, class_names=None), LoadSettings())
+        load_npz(write(tmp_path / "a.npz", test_labels=np.arange(30) - 1, class_names=None), LoadOptions())
     assert str(caught.value) == "a: test labels must be 0 to 28; got -1"
     with pytest.raises(DataError, match="a: train labels must be 0 to 2; got -1"):
-        load_npz(write(tmp_path / "a.npz", train_labels=np.arange(60) % 4 - 1), LoadSettings())
+        load_npz(write(tmp_path / "a.npz", train_labels=np.arange(60) % 4 - 1), LoadOptions())
     with pytest.raises(DataError, match="a: class 'dog' has no training image"):
-        load_npz(write(tmp_path / "a.npz", train_labels=np.arange(60) % 2), LoadSettings())
+        load_npz(write(tmp_path / "a.npz", train_labels=np.arange(60) % 2), LoadOptions())
 
 
 def test_names_as_bytes_are_decoded(tmp_path: Path) -> None:
     names = np.array([name.encode() for name in ("bird", "chat", "h\u00e9ron")])
-    assert load_npz(write(tmp_path / "a.npz", class_names=names), LoadSettings()).class_names == (
+    assert load_npz(write(tmp_path / "a.npz", class_names=names), LoadOptions()).class_names == (
         "bird",
         "chat",
         "h\u00e9ron",
     )
     with pytest.raises(DataError, match="class_names must be UTF-8"):
-        load_npz(write(tmp_path / "a.npz", class_names=np.array([b"a", b"b", b"\xff"])), LoadSettings())
+        load_npz(write(tmp_path / "a.npz", class_names=np.array([b"a", b"b", b"\xff"])), LoadOptions())
 
 
 @pytest.mark.parametrize(
@@ -180,20 +180,20 @@ def test_not_an_npz(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     path.write_bytes(content)
     with pytest.raises(DataError) as caught:
-        load_npz(path, LoadSettings())
+        load_npz(path, LoadOptions())
     assert str(caught.value) == f"{path}: is not a readable .npz (no zip archive)"
 
 
 def test_other_archives_and_damaged_ones(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros(3))
     with pytest.raises(DataError, match=r"a\.npy: is not a readable \.npz \(no zip archive\)"):
-        load_npz(tmp_path / "a.npy", LoadSettings())
+        load_npz(tmp_path / "a.npy", LoadOptions())
     path = tmp_path / "text.npz"
     with zipfile.ZipFile(path, "w") as file:
         for name in arrays():
             file.writestr(name, "no array")
     with pytest.raises(DataError, match="'train_images' is not an array"):
-        load_npz(path, LoadSettings())
+        load_npz(path, LoadOptions())
     np.savez_compressed(tmp_path / "whole.npz", **arrays())
     whole = (tmp_path / "whole.npz").read_bytes()
     generator = np.random.default_rng(0)
@@ -204,7 +204,7 @@ def test_other_archives_and_damaged_ones(tmp_path: Path) -> None:
             damaged[place] ^= 255
         path.write_bytes(damaged)
         try:
-            load_npz(path, LoadSettings())
+            load_npz(path, LoadOptions())
         except DataError as error:  # any other kind fails the test
             messages.append(str(error))
     assert len(messages) > 50

@@ -15,7 +15,7 @@ from scipy import stats
 from torchvision.transforms import ColorJitter, RandomResizedCrop
 
 from sincere.data.colour import _OPERATIONS, grey, jitter
-from sincere.data.draws import Draws
+from sincere.data.counter_rng import Draws
 from sincere.data.views import (
     AUGMENTATIONS,
     Augmentation,

@@ -11,9 +11,9 @@ from sincere import registry
 from sincere.errors import DataError, InputValueError
 from sincere.evaluation import METRICS
 from sincere.evaluation.embed import half_is_enough
-from sincere.evaluation.plane import choose_points, in_the_plane, nearest_in
+from sincere.evaluation.model_outputs import Part, Subject
 from sincere.evaluation.probe import Probe
-from sincere.evaluation.subject import Part, Subject
+from sincere.evaluation.projection import choose_points, in_the_plane, nearest_in
 
 
 def part(n: int, n_classes: int, seed: int, d: int = 6) -> Part:

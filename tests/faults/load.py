@@ -81,9 +81,9 @@ def folder() -> dict[str, Any]:
         _write_pictures(pictures)
         os.environ["SINCERE_HOME"] = str(Path(place) / "home")
         from sincere.data.catalog import load_dataset
-        from sincere.data.settings import LoadSettings
+        from sincere.data.load_options import LoadOptions
 
-        settings = LoadSettings(size=8)
+        settings = LoadOptions(size=8)
         first = _timed(lambda: load_dataset(pictures, settings))
         again = _timed(lambda: load_dataset(pictures, settings))
         cached = sum(path.stat().st_size for path in (Path(place) / "home").rglob("*") if path.is_file())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sincere.report.page import write_report
-from tests.report.made import make_comparison
+from tests.report.comparison_folder import make_comparison
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from sincere.checks import printable
 from sincere.records.arrays import EmbeddingMap
 from sincere.report.page import write_report
 from sincere.report.theme import BLUE, ON_DARK
-from tests.report.made import CLASSES, HOSTILE, LOSSES, SCRIPT, make_comparison
+from tests.report.comparison_folder import CLASSES, HOSTILE, LOSSES, SCRIPT, make_comparison
 
 CHROMIUM, DRIVER = (shutil.which("chromium") or shutil.which("google-chrome")), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(

@@ -21,10 +21,10 @@ from sincere.records.arrays import MAP, EmbeddingMap
 from sincere.records.files import read_json, write_json
 from sincere.records.npz import read_arrays, write_arrays
 from sincere.records.results import Results
+from sincere.report.evidence import read_evidence
 from sincere.report.page import write_report
-from sincere.report.runs import read_evidence
 from sincere.report.tables import show
-from tests.report.made import make_comparison
+from tests.report.comparison_folder import make_comparison
 
 Edit = Callable[[dict[str, Any]], object]
 

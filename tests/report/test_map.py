@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from sincere.report.evidence import read_evidence
 from sincere.report.map import Plane, map_data, planes_of
-from sincere.report.runs import read_evidence
-from tests.report.made import make_comparison
+from tests.report.comparison_folder import make_comparison
 
 
 @pytest.fixture(scope="module")

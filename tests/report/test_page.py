@@ -22,9 +22,9 @@ from sincere.errors import DataError, InputValueError
 from sincere.records.files import read_json, write_json
 from sincere.records.results import Results
 from sincere.report.page import write_report
-from sincere.report.panels import MOST_CLASSES
+from sincere.report.result_figures import MOST_CLASSES
 from sincere.report.tables import finding, show
-from tests.report.made import CLASSES, HOSTILE, LOSSES, SCRIPT, make_comparison, rows_of
+from tests.report.comparison_folder import CLASSES, HOSTILE, LOSSES, SCRIPT, make_comparison, rows_of
 
 FIGURES = ("confusion", "differences", "map", "meters", "similarity", "training")
 STARTS = {"png": b"\x89PNG", "svg": b"<svg", "pdf": b"%PDF"}

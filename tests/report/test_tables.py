@@ -11,7 +11,7 @@ from rich.console import Console
 from sincere.records.estimates import Estimate
 from sincere.records.results import Difference, LossSummary, Results
 from sincere.report.tables import finding, number, show, summary_table
-from tests.report.made import make_comparison
+from tests.report.comparison_folder import make_comparison
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from sincere.errors import DataError
 from sincere.records.config import TrainSettings, write_config
 from sincere.workflows.run_folder import RunFolder
 from tests.workflows.conftest import QUICK
-from tests.workflows.runs import same_weights, stopped_after, weights
+from tests.workflows.trained_runs import same_weights, stopped_after, weights
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "muon"])

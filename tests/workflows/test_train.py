@@ -18,7 +18,7 @@ from sincere.training.fit import TrainingError
 from sincere.workflows.run_folder import RunFolder
 from sincere.workflows.train import TrainResult
 from tests.workflows.conftest import QUICK
-from tests.workflows.runs import same_weights, weights
+from tests.workflows.trained_runs import same_weights, weights
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -10,7 +10,7 @@ from rich.table import Table
 from sincere.checks import printable
 from sincere.cli.flags import parse_request
 from sincere.data.catalog import DATASETS
-from sincere.data.settings import LoadSettings
+from sincere.data.load_options import LoadOptions
 from sincere.records.config import Settings
 
 
@@ -24,7 +24,7 @@ class DatasetsRequest(Settings):
 def main(arguments: list[str]) -> int:
     """Run the verb."""
     options = parse_request(DatasetsRequest, arguments, verb="datasets")
-    root = options.data_dir or LoadSettings().root
+    root = options.data_dir or LoadOptions().root
     table = Table(box=None, header_style="bold")
     for column in ("name", "train", "test", "classes", "px", "on disk", "what it shows"):
         table.add_column(column, justify="right" if column in ("train", "test", "classes", "px") else "left")

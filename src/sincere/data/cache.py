@@ -6,24 +6,28 @@ A checksum of every image is kept beside it. What is damaged is decoded anew.
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import os
 import shutil
+import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sincere.data.decode import BadImageError
-from sincere.data.entries import new_entry
-from sincere.data.settings import Progress
-from sincere.errors import DataError
+from sincere.data.load_options import Progress
+from sincere.errors import DataError, first_line
+from sincere.records.files import LOCK, locked
 from sincere.records.npz import read_arrays, write_arrays
 
 Pixels = NDArray[np.uint8]
@@ -32,6 +36,8 @@ Decoder = Callable[[int], Pixels]
 AT_ONCE = 32  # images that one task of a thread decodes
 
 IMAGES, ABOUT = "images.bin", "about.npz"
+_UNFINISHED = ".unfinished-"
+_STALE_SECONDS = 24 * 3600.0  # without any change, where no lock tells whether its writer is alive
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,3 +228,63 @@ def _decoded(
         except BaseException:  # Ctrl-C too, and the reader's end: do not wait for all the others
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def cache_key(*parts: object) -> str:
+    """Return a name for what these parts describe."""
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:24]
+
+
+def entry(folder: Path, subject: tuple[object, ...], state: tuple[object, ...]) -> Path:
+    """Return the place of what is kept about `subject` while its sources are in `state`."""
+    return folder / f"{cache_key(*subject)}-{cache_key(*state)}"
+
+
+@contextmanager
+def new_entry(place: Path) -> Iterator[Path]:
+    """Give a folder to write into; it becomes `place` when the block ends well, and goes when it does not.
+
+    Older entries on the same subject go as well. What stands at `place` already is taken to be damaged.
+
+    Raises:
+        DataError: The cache cannot be written: it is no folder, or full, or not ours.
+    """
+    work = place.parent / f"{_UNFINISHED}{uuid4().hex}"  # made as any folder, so that others may read the result
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _remove_stale(place.parent)
+        shutil.rmtree(place, ignore_errors=True)
+        with locked(work):
+            yield work
+            (work / LOCK).unlink()
+            _publish(work, place)
+    except OSError as error:
+        remedy = "make room or choose another folder with $SINCERE_HOME"
+        raise DataError(f"{place.parent}: cached images cannot be written ({first_line(error)}); {remedy}") from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _publish(work: Path, place: Path) -> None:
+    try:
+        os.replace(work, place)
+    except OSError:
+        if not place.is_dir():  # else another process was quicker, with the same result
+            raise
+    subject = place.name.split("-")[0]
+    for older in place.parent.glob(f"{subject}-*"):
+        if older != place:
+            shutil.rmtree(older, ignore_errors=True)
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove what processes that were killed have left, but nothing that one is still writing."""
+    for left in folder.glob(f"{_UNFINISHED}*"):
+        try:
+            if (left / LOCK).exists():
+                with locked(left):  # its writer is gone, and the lock with it
+                    shutil.rmtree(left, ignore_errors=True)
+            elif time.time() - max(path.stat().st_mtime for path in (left, *left.iterdir())) > _STALE_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
+        except (OSError, DataError):  # its process has just finished, or is at work
+            continue

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from sincere import registry
-from sincere.data.settings import LoadSettings
+from sincere.data.load_options import LoadOptions
 from sincere.errors import DataError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class NamedSet:
         return self.folder is None or (root / self.folder).is_dir()
 
 
-_NAMED = "sincere.data.named"
+_NAMED = "sincere.data.torchvision_sets"
 DATASETS: dict[str, NamedSet] = {
     "digits": NamedSet(f"{_NAMED}:digits", "handwritten digits, grey, in scikit-learn", 1438, 359, 10, 8, None),
     "cifar2": NamedSet(f"{_NAMED}:cifar2", "cats and dogs of CIFAR-10", 10000, 2000, 2, 32, "cifar-10-batches-py"),
@@ -61,7 +61,7 @@ DATASETS: dict[str, NamedSet] = {
 
 
 def load_dataset(
-    source: str | Path, settings: LoadSettings | None = None, *, classes: Sequence[str] | None = None
+    source: str | Path, settings: LoadOptions | None = None, *, classes: Sequence[str] | None = None
 ) -> Dataset:
     """Load a data set by name, a folder of class folders, or an .npz, whole or only some classes.
 
@@ -75,12 +75,12 @@ def load_dataset(
         >>> len(data.class_names), data.size
         (2, 8)
     """
-    settings = settings or LoadSettings()
+    settings = settings or LoadOptions()
     dataset = _load(source, settings)
     return dataset if classes is None else dataset.select_classes(classes)
 
 
-def _load(source: str | Path, settings: LoadSettings) -> Dataset:
+def _load(source: str | Path, settings: LoadOptions) -> Dataset:
     if source in DATASETS:
         loaders = {name: named.loader for name, named in DATASETS.items()}
         load = registry.load(loaders, source, caller="load_dataset", argument="data")

@@ -11,7 +11,7 @@ from itertools import permutations
 import torch
 from torch import Tensor
 
-from sincere.data.draws import Draws
+from sincere.data.counter_rng import Draws
 
 _ORDERS = torch.tensor(list(permutations(range(4))))  # (24, 4)
 _LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601-2, as PIL and torchvision

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sincere import checks
-from sincere.data.images import Images
+from sincere.data.pixel_storage import Images
 from sincere.data.splits import stratified_split
 from sincere.errors import DataError
 

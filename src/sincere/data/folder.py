@@ -9,15 +9,15 @@ import numpy as np
 from sincere.checks import printable
 from sincere.data.class_folders import LabelledFiles, class_files, folder_parts
 from sincere.data.dataset import Dataset
-from sincere.data.files import files_dataset
-from sincere.data.settings import LoadSettings
+from sincere.data.image_files import files_dataset
+from sincere.data.load_options import LoadOptions
 from sincere.data.splits import stratified_split
 from sincere.errors import DataError
 
 TEST_SHARE = 0.2
 
 
-def load_folder(root: Path, settings: LoadSettings, *, name: str | None = None) -> Dataset:
+def load_folder(root: Path, settings: LoadOptions, *, name: str | None = None) -> Dataset:
     """Load class folders of images of any kind and size.
 
     Decoded once, in parallel, into the cache; a changed file makes it anew. A set too large for the cache is decoded as

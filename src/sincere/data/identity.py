@@ -8,7 +8,7 @@ from pathlib import Path
 from sincere.data.catalog import DATASETS
 from sincere.data.class_folders import folder_files
 from sincere.data.listing import file_facts, file_list, files_below, listing_digest
-from sincere.data.settings import LoadSettings
+from sincere.data.load_options import LoadOptions
 
 
 def source_digest(data: str, data_dir: str | None = None) -> str | None:
@@ -19,7 +19,7 @@ def source_digest(data: str, data_dir: str | None = None) -> str | None:
     Raises:
         DataError: A folder cannot be read or is not a data set.
     """
-    settings = LoadSettings()
+    settings = LoadOptions()
     path = Path(data)
     if data in DATASETS:
         below = DATASETS[data].folder

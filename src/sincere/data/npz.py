@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sincere.data.dataset import Dataset, channel_statistics, check_dataset, image_set
-from sincere.data.images import place_images
-from sincere.data.settings import LoadSettings
+from sincere.data.load_options import LoadOptions
+from sincere.data.pixel_storage import place_images
 from sincere.errors import DataError, first_line
 
 Array = NDArray[np.generic]
 _REQUIRED = ("train_images", "train_labels", "test_images", "test_labels")
 
 
-def load_npz(path: Path, settings: LoadSettings) -> Dataset:
+def load_npz(path: Path, settings: LoadOptions) -> Dataset:
     """Load and check such a file. `class_names` is optional. Pickled objects are refused, never executed.
 
     Raises:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sincere import checks
-from sincere.data.turns import ClassTurns
+from sincere.data.class_schedule import ClassTurns
 from sincere.errors import InputValueError
 
 Indices = NDArray[np.int64]

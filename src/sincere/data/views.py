@@ -15,7 +15,7 @@ from torch.nn.functional import affine_grid, avg_pool2d, grid_sample
 
 from sincere import checks
 from sincere.data.colour import grey, jitter
-from sincere.data.draws import Draws
+from sincere.data.counter_rng import Draws
 
 CROP_TRIES = 10  # as torchvision: then the centre
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from sincere.evaluation.model_outputs import Measure, Subject
 from sincere.evaluation.neighbours import find_neighbours
-from sincere.evaluation.subject import Measure, Subject
 
 
 def measure(subject: Subject) -> dict[str, Measure]:

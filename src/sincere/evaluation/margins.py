@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sincere.evaluation.subject import Measure, Subject
+from sincere.evaluation.model_outputs import Measure, Subject
 from sincere.records.histograms import Histogram
 
 LOW, HIGH, N_BINS = -1.0, 1.0, 100

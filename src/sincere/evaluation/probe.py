@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from sincere.errors import DataError
-from sincere.evaluation.subject import Measure, Subject
+from sincere.evaluation.model_outputs import Measure, Subject
 from sincere.records.tensors import read_tensors, write_tensors
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of the fast probe's regularisation

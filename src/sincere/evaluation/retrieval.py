@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sincere.evaluation.inputs import check_search
-from sincere.evaluation.subject import Measure, Subject
+from sincere.evaluation.model_outputs import Measure, Subject
 
 BLOCK_NUMBERS = 16_000_000  # similarities at a time
 

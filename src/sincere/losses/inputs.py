@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sincere import checks
 from sincere.errors import InputTypeError, InputValueError
-from sincere.losses.contrast import Contrast, Formula, contrast_batch, contrast_with_keys
+from sincere.losses.pairs import Contrast, Formula, contrast_batch, contrast_with_keys
 from sincere.shapes import KeyRows, Rows, Scalar
 
 

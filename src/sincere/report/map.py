@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from sincere.records.arrays import EmbeddingMap
-from sincere.report.runs import Run, titled
+from sincere.report.evidence import Run, titled
 
 MOST_EXACT = 1_000_000  # pixels of a sheet up to which it is PNG; larger ones are photographs as JPEG
 STEPS = 4095  # of a coordinate on the page

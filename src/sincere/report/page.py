@@ -15,10 +15,10 @@ import vl_convert
 from sincere.records.files import write_atomic
 from sincere.records.results import FIGURE_FILES, FIGURE_FORMATS, FIGURES, REPORT, MarginAbout
 from sincere.report import sections
-from sincere.report.figures import save_figure, vega_lite_version
+from sincere.report.evidence import Evidence, read_evidence
 from sincere.report.map import Plane, map_data, planes_of
 from sincere.report.markup import Html, data_block, join, tag
-from sincere.report.panels import (
+from sincere.report.result_figures import (
     KINDS,
     MOST_LABELLED,
     Figure,
@@ -32,8 +32,8 @@ from sincere.report.panels import (
     meters_figure,
     similarity_figure,
 )
-from sincere.report.runs import Evidence, read_evidence
 from sincere.report.theme import ON_DARK, chart_config, class_colours
+from sincere.report.theory_figures import save_figure, vega_lite_version
 
 CONTENTS = {
     "results": "Results",

@@ -11,10 +11,10 @@ from sincere.records.config import CONFIG
 from sincere.records.log import METRICS
 from sincere.records.manifest import MANIFEST
 from sincere.records.results import FIGURE_FORMATS, LOSSES, ClassRow
+from sincere.report.evidence import Evidence, Run, command_of, facts_of, titled
 from sincere.report.map import Plane
 from sincere.report.markup import Html, join, tag
-from sincere.report.panels import LIVE, MOST_CLASSES, REPULSION, Figure
-from sincere.report.runs import Evidence, Run, command_of, facts_of, titled
+from sincere.report.result_figures import LIVE, MOST_CLASSES, REPULSION, Figure
 from sincere.report.tables import Cell, duration, finding, number, summary_table
 from sincere.report.theme import ON_DARK, loss_colours
 

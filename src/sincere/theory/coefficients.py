@@ -16,8 +16,8 @@ from torch import Tensor
 
 from sincere import checks
 from sincere.errors import InputValueError
-from sincere.losses.contrast import SINCERE, SUPCON, Formula
 from sincere.losses.denominators import Denominators, log_denominators
+from sincere.losses.pairs import SINCERE, SUPCON, Formula
 
 LossName = Literal["sincere", "supcon"]
 FORMULAS: dict[str, Formula] = {"sincere": SINCERE, "supcon": SUPCON}

@@ -8,7 +8,7 @@ from math import isnan
 import numpy as np
 
 from sincere.evaluation.margins import Margin, class_margins
-from sincere.evaluation.subject import Part, Subject
+from sincere.evaluation.model_outputs import Part, Subject
 from sincere.records.results import ClassRow, MarginAbout
 from sincere.theory.divergence import ClassDivergence, class_divergence_bounds
 

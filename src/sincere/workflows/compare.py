@@ -34,9 +34,9 @@ from sincere.statistics.comparison import chance_note, compare_losses, few_seeds
 from sincere.workflows.evaluate import evaluate_run, quiet_or, show_notes
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import check_measurable, check_metrics
-from sincere.workflows.run_data import load_data, stored_settings
 from sincere.workflows.run_folder import RunFolder, check_nothing_else, check_run_only
 from sincere.workflows.train import run_training
+from sincere.workflows.trained_model import load_data, stored_settings
 from sincere.workflows.training_setup import check_names, resolve
 
 NAMES = {REQUEST, RUNS, RESULTS, CSV, REPORT, FIGURES, LOCK, EVALUATION_LOCK}  # all that a comparison writes

@@ -23,8 +23,8 @@ from sincere.report.tables import show, write_csv
 from sincere.statistics.comparison import compare_losses, few_note
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import Measured, Say, check_metrics, measure
-from sincere.workflows.run_data import Trained, load_data, load_trained, stored_settings
 from sincere.workflows.run_folder import MEASURED, RunFolder
+from sincere.workflows.trained_model import Trained, load_data, load_trained, stored_settings
 
 
 def evaluate(run: str | Path, **settings: Any) -> Results:

@@ -23,9 +23,9 @@ from sincere.errors import DataError, InputValueError
 from sincere.evaluation import METRICS
 from sincere.evaluation.embed import embed, half_is_enough
 from sincere.evaluation.margins import margin
-from sincere.evaluation.plane import choose_points, in_the_plane, nearest_in
+from sincere.evaluation.model_outputs import Measure, Part, Subject
 from sincere.evaluation.probe import Probe, fast_probe, paper_probe
-from sincere.evaluation.subject import Measure, Part, Subject
+from sincere.evaluation.projection import choose_points, in_the_plane, nearest_in
 from sincere.models.embedding import EmbeddingModel
 from sincere.records.arrays import MAP, PER_IMAGE, EmbeddingMap, PerImage
 from sincere.records.measuring import MeasureChoices, MeasureSettings

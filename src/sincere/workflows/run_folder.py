@@ -20,8 +20,8 @@ from sincere.records.files import EVALUATION_LOCK, LOCK, UNFINISHED, locked, rea
 from sincere.records.log import METRICS, MetricsLog
 from sincere.records.manifest import MANIFEST, make_manifest, write_manifest
 from sincere.records.results import CSV, FIGURE_FILES, FIGURES, REPORT, RESULTS
-from sincere.training.board import BOARD
 from sincere.training.checkpoints import BEST, DAMAGED, Checkpoints
+from sincere.training.tensorboard import BOARD
 
 SUMMARY, CHECKPOINTS = "summary.json", "checkpoints"
 SUMMARY_KINDS: dict[str, type | tuple[type, ...]] = {

@@ -16,12 +16,12 @@ from sincere.data.dataset import Dataset
 from sincere.evaluation.knn import accuracy_1nn
 from sincere.models.embedding import EmbeddingModel, load_model, save_model, save_spec
 from sincere.records.config import TrainRequest, TrainSettings
-from sincere.training.board import BoardReporter, check_board
 from sincere.training.checkpoints import BEST, DamagedError, read
 from sincere.training.fit import Fit
 from sincere.training.progress import Reporter, make_reporter
+from sincere.training.tensorboard import BoardReporter, check_board
 from sincere.workflows.hardware import choose_device
-from sincere.workflows.processes import (
+from sincere.workflows.launch import (
     check_same_step,
     embed_shared,
     in_turn,
@@ -29,8 +29,8 @@ from sincere.workflows.processes import (
     lost_processes_told,
     start_processes,
 )
-from sincere.workflows.run_data import load_data
 from sincere.workflows.run_folder import SUMMARY_KINDS, RunFolder
+from sincere.workflows.trained_model import load_data
 from sincere.workflows.training_setup import check_names, prepare, resolve
 
 

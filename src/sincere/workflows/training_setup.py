@@ -22,8 +22,8 @@ from sincere.data.views import AUGMENTATIONS, named_augmentation
 from sincere.errors import InputValueError
 from sincere.evaluation.knn import accuracy_1nn
 from sincere.losses import LOSSES
-from sincere.losses.global_batch import global_batch_loss
-from sincere.losses.levels import loss_levels
+from sincere.losses.distributed.global_batch import global_batch_loss
+from sincere.losses.reference_levels import loss_levels
 from sincere.models import HEADS
 from sincere.models.embedding import EmbeddingModel, build_model, check_encoder
 from sincere.models.small import TINY_PIXELS
@@ -42,7 +42,7 @@ from sincere.training.optimizers import (
 from sincere.training.progress import Reporter
 from sincere.training.schedules import warmup_steps
 from sincere.workflows.hardware import choose_precision
-from sincere.workflows.processes import embed_shared, whole_batch
+from sincere.workflows.launch import embed_shared, whole_batch
 from sincere.workflows.run_folder import RunFolder
 
 LIVE_REFERENCES, LIVE_QUERIES = 5000, 2000  # images of a live 1-NN check: enough to see, cheap enough to repeat

@@ -16,8 +16,8 @@ from sincere.records.results import Results
 from sincere.workflows.evaluate import finish, quiet_or, show_notes, store, write_results
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import check_metrics, measure
-from sincere.workflows.run_data import load_data, load_trained, stored_settings
 from sincere.workflows.run_folder import MEASURED, TRANSFER, RunFolder, check_nothing_else
+from sincere.workflows.trained_model import load_data, load_trained, stored_settings
 
 
 def transfer(run: str | Path, to: str | Path, **settings: Any) -> Results:

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from sincere import sincere_loss
-from sincere.losses.kernels import blocks
 from sincere.losses.kernels.select import select
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

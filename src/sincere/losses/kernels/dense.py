@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from sincere.losses.contrast import Contrast
-from sincere.losses.kernels.unit import unit_rows
+from sincere.losses.kernels.normalize import unit_rows
+from sincere.losses.pairs import Contrast
 from sincere.shapes import KeyRows, PerAnchor, Rows
 
 

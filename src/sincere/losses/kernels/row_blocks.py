@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from sincere.losses.contrast import Contrast
-from sincere.losses.kernels.blocks import block_rows
+from sincere.losses.kernels.block_sizes import block_rows
 from sincere.losses.kernels.walk import Walk
+from sincere.losses.pairs import Contrast
 from sincere.shapes import KeyRows, PerAnchor, Rows
 
 

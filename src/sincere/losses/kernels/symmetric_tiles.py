@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, logsigmoid
 
-from sincere.losses.contrast import Contrast
-from sincere.losses.kernels.blocks import tile_side
+from sincere.losses.kernels.block_sizes import tile_side
 from sincere.losses.kernels.class_blocks import class_blocks
 from sincere.losses.kernels.walk import Walk
+from sincere.losses.pairs import Contrast
 from sincere.shapes import PerAnchor, Rows
 
 

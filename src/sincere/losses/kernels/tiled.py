@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from sincere.errors import UnsupportedError
-from sincere.losses.contrast import Contrast
+from sincere.losses.kernels.normalize import unit_rows, unit_rows_backward
 from sincere.losses.kernels.row_blocks import walk_row_blocks
 from sincere.losses.kernels.symmetric_tiles import similarity_limit, walk_symmetric_tiles
-from sincere.losses.kernels.unit import unit_rows, unit_rows_backward
 from sincere.losses.kernels.walk import Walk
+from sincere.losses.pairs import Contrast
 from sincere.shapes import KeyRows, PerAnchor, Rows
 
 

@@ -8,7 +8,7 @@ import torch
 from sincere import registry
 from sincere.errors import InputValueError
 from sincere.losses import LOSSES
-from sincere.losses.levels import Levels, loss_levels
+from sincere.losses.reference_levels import Levels, loss_levels
 
 LABELS = torch.tensor([0, 0, 0, 1, 1, 2, -1, -1, 3])
 

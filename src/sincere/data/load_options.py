@@ -27,7 +27,7 @@ def home() -> Path:
 
 
 @dataclass(frozen=True)
-class LoadSettings:
+class LoadOptions:
     """How to load a data set.
 
     Attributes:

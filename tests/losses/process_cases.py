@@ -13,8 +13,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from sincere import registry
-from sincere.losses import LOSSES, ring
-from sincere.losses.global_batch import VARIANTS, global_batch_loss
+from sincere.losses import LOSSES
+from sincere.losses.distributed import ring
+from sincere.losses.distributed.global_batch import VARIANTS, global_batch_loss
 from sincere.losses.kernels import select
 
 D, VIEWS, N_IMAGES = 5, 2, 24

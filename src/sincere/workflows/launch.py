@@ -25,7 +25,7 @@ from sincere.data.dataset import ImageSet
 from sincere.data.loader import plain_batches
 from sincere.errors import DataError, InputValueError, first_line
 from sincere.evaluation.embed import Embedded, embed
-from sincere.losses.processes import gather, sizes_of
+from sincere.losses.distributed.collectives import gather, sizes_of
 from sincere.models.embedding import EmbeddingModel
 from sincere.records.config import TrainSettings
 from sincere.training.fit import TrainingError

@@ -12,8 +12,8 @@ import numpy as np
 
 from sincere.records.histograms import Histogram
 from sincere.records.results import Difference, MarginAbout, MetricAbout, Results
+from sincere.report.evidence import Run, is_number, titled
 from sincere.report.map import Plane
-from sincere.report.runs import Run, is_number, titled
 from sincere.report.theme import BLUE, GREY, GROUND, INK, chart_config, class_colours, loss_colours
 
 WIDTH, HEIGHT, COLUMNS = 300, 220, 3

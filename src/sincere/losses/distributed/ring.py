@@ -17,9 +17,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from sincere.losses.contrast import Formula
-from sincere.losses.kernels.unit import unit_rows, unit_rows_backward
-from sincere.losses.processes import Group, around_the_ring, gather
+from sincere.losses.distributed.collectives import Group, around_the_ring, gather
+from sincere.losses.kernels.normalize import unit_rows, unit_rows_backward
+from sincere.losses.pairs import Formula
 
 BLOCK_NUMBERS = 2**19  # similarities of a block, of which about ten copies exist at a time
 

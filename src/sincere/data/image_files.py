@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sincere.checks import printable
-from sincere.data.cache import DecodedImages, Decoder, checksums_of, decoded_images, good_positions
+from sincere.data.cache import DecodedImages, Decoder, checksums_of, decoded_images, entry, good_positions, new_entry
 from sincere.data.class_folders import LabelledFiles
 from sincere.data.dataset import Dataset, ImageSet, channel_statistics, check_dataset, image_set
 from sincere.data.decode import decode
-from sincere.data.entries import entry, new_entry
-from sincere.data.images import Images, MappedImages, StreamedImages, fits_in_memory, place_images
 from sincere.data.listing import COLOUR, FileFacts, FileList, file_facts, join_lists
-from sincere.data.settings import LoadSettings
+from sincere.data.load_options import LoadOptions
+from sincere.data.pixel_storage import Images, MappedImages, StreamedImages, fits_in_memory, place_images
 from sincere.errors import DataError
 from sincere.records.npz import read_arrays, write_arrays
 
@@ -46,7 +45,7 @@ class _Source:
     def name(self) -> str:
         return f"{self.labelled.files.root}: {self.labelled.part}"
 
-    def place(self, kind: str, settings: LoadSettings) -> Path:
+    def place(self, kind: str, settings: LoadOptions) -> Path:
         """Return where the cache keeps what depends on these files."""
         files = self.labelled.files
         root = printable(str(files.root.resolve()))
@@ -64,7 +63,7 @@ def files_dataset(
     train: LabelledFiles,
     test: LabelledFiles,
     class_names: tuple[str, ...],
-    settings: LoadSettings,
+    settings: LoadOptions,
     *,
     notes: tuple[str, ...] = (),
 ) -> Dataset:
@@ -110,7 +109,7 @@ def _named_digests(source: _Source) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, 16)
 
 
-def _images(source: _Source, settings: LoadSettings) -> tuple[Images, NDArray[np.int64], tuple[str, ...]]:
+def _images(source: _Source, settings: LoadOptions) -> tuple[Images, NDArray[np.int64], tuple[str, ...]]:
     """Return the pixels, which of the files they are of, and notes."""
     n_images, side, channels = len(source.labelled), source.side, 1 if source.grey else 3
     if n_images * side * side * channels <= settings.cache_limit_bytes:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy import stats
 
-from sincere.data.draws import Draws
+from sincere.data.counter_rng import Draws
 
 IDS = torch.arange(20_000)
 

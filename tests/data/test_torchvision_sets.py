@@ -23,15 +23,15 @@ from scipy.io import savemat
 from torchvision import datasets
 
 from sincere.data.catalog import DATASETS, load_dataset
-from sincere.data.settings import LoadSettings, home
+from sincere.data.load_options import LoadOptions, home
 from sincere.data.views import AUGMENTATIONS, named_augmentation
 from sincere.errors import DataError, InputTypeError, InputValueError
 
 CIFAR10_CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 
-def settings(tmp_path: Path, **changes: Any) -> LoadSettings:
-    return LoadSettings(**{"root": tmp_path / "sets", "cache": tmp_path / "cache", "download": False, **changes})
+def settings(tmp_path: Path, **changes: Any) -> LoadOptions:
+    return LoadOptions(**{"root": tmp_path / "sets", "cache": tmp_path / "cache", "download": False, **changes})
 
 
 def make_cifar(
@@ -197,7 +197,7 @@ def test_made_file_sets_take_the_split_of_the_paper(name: str, tmp_path: Path, m
     assert np.bincount(data.train.labels).tolist() == [2, 2]
     assert data.class_names[0] == first_class
     assert data.train.images.shape[1:] == data.test.images.shape[1:]
-    monkeypatch.setattr("sincere.data.files.channel_statistics", None)  # mean and standard deviation are cached
+    monkeypatch.setattr("sincere.data.image_files.channel_statistics", None)  # mean and standard deviation are cached
     assert load_dataset(name, settings(tmp_path, size=8)).mean == data.mean
 
 
@@ -344,14 +344,14 @@ def test_an_empty_name_is_not_the_current_folder() -> None:
 )
 def test_bad_sizes(size: Any, error: type[Exception], got: str) -> None:
     with pytest.raises(error) as caught:
-        LoadSettings(size=size)
+        LoadOptions(size=size)
     assert str(caught.value) == f"load_dataset: size must be an integer of at least 1; got {got}"
 
 
 def test_home_is_chosen_by_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SINCERE_HOME", str(tmp_path))
     assert home() == tmp_path
-    assert LoadSettings().root == tmp_path / "datasets"
+    assert LoadOptions().root == tmp_path / "datasets"
     monkeypatch.delenv("SINCERE_HOME")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
     assert home() == tmp_path / "x" / "sincere"

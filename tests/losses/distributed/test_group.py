@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 
 from sincere.errors import InputValueError, SincereError, UnsupportedError
-from sincere.losses.global_batch import global_batch_loss
-from tests.losses.spread import check_every_case, start
+from sincere.losses.distributed.global_batch import global_batch_loss
+from tests.losses.process_cases import check_every_case, start
 
 
 @pytest.mark.parametrize("n_processes", [1, 2, 3, 4])

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sincere.report.panels import (
+from sincere.report.evidence import Evidence, read_evidence
+from sincere.report.result_figures import (
     MOST_CLASSES,
     MOST_EPOCHS,
     Figure,
@@ -20,9 +21,8 @@ from sincere.report.panels import (
     meters_figure,
     similarity_figure,
 )
-from sincere.report.runs import Evidence, read_evidence
 from sincere.report.theme import LOSS_COLOURS, class_colours, loss_colours
-from tests.report.made import CLASSES, LOSSES, make_comparison, rows_of
+from tests.report.comparison_folder import CLASSES, LOSSES, make_comparison, rows_of
 
 
 @pytest.fixture(scope="module")

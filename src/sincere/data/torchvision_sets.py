@@ -16,11 +16,11 @@ import numpy as np
 from sincere.data.catalog import DATASETS
 from sincere.data.class_folders import LabelledFiles, labelled_files
 from sincere.data.dataset import Dataset, channel_statistics, check_dataset, image_set
-from sincere.data.files import files_dataset
 from sincere.data.folder import load_folder
-from sincere.data.images import place_images
+from sincere.data.image_files import files_dataset
 from sincere.data.listing import file_list
-from sincere.data.settings import LoadSettings
+from sincere.data.load_options import LoadOptions
+from sincere.data.pixel_storage import place_images
 from sincere.data.splits import stratified_split
 from sincere.errors import DataError, first_line
 
@@ -31,7 +31,7 @@ FASHION_STATISTICS: Statistics = ((0.28604059,), (0.35302424,))
 _CARS_FILES = "cars_train/, cars_test/, devkit/ and cars_test_annos_withlabels.mat"
 
 
-def digits(settings: LoadSettings) -> Dataset:
+def digits(settings: LoadOptions) -> Dataset:
     """Handwritten digits, 8 x 8 grey, embedded in scikit-learn: a fixed stratified 80/20 split."""
     from sklearn.datasets import load_digits
 
@@ -48,27 +48,27 @@ def digits(settings: LoadSettings) -> Dataset:
     )
 
 
-def cifar10(settings: LoadSettings) -> Dataset:
+def cifar10(settings: LoadOptions) -> Dataset:
     """CIFAR-10."""
     return _arrays("cifar10", "CIFAR10", settings, CIFAR10_STATISTICS)
 
 
-def cifar2(settings: LoadSettings) -> Dataset:
+def cifar2(settings: LoadOptions) -> Dataset:
     """The cats and dogs of CIFAR-10, with its mean and standard deviation."""
     return replace(cifar10(settings).select_classes(["cat", "dog"]), name="cifar2")
 
 
-def cifar100(settings: LoadSettings) -> Dataset:
+def cifar100(settings: LoadOptions) -> Dataset:
     """CIFAR-100, fine labels."""
     return _arrays("cifar100", "CIFAR100", settings, CIFAR100_STATISTICS)
 
 
-def fashion_mnist(settings: LoadSettings) -> Dataset:
+def fashion_mnist(settings: LoadOptions) -> Dataset:
     """Fashion-MNIST."""
     return _arrays("fashion-mnist", "FashionMNIST", settings, FASHION_STATISTICS)
 
 
-def imagenet100(settings: LoadSettings) -> Dataset:
+def imagenet100(settings: LoadOptions) -> Dataset:
     """ImageNet-100: the user's copy, with train/ and val/; its class list is that of the folders."""
     folder = settings.root / "imagenet100"
     if not folder.is_dir():
@@ -78,32 +78,32 @@ def imagenet100(settings: LoadSettings) -> Dataset:
     return load_folder(folder, settings, name="imagenet100")
 
 
-def pets(settings: LoadSettings) -> Dataset:
+def pets(settings: LoadOptions) -> Dataset:
     """Oxford-IIIT Pet: trainval and test."""
     return _files("pets", "OxfordIIITPet", settings, {"split": "trainval"})
 
 
-def dtd(settings: LoadSettings) -> Dataset:
+def dtd(settings: LoadOptions) -> Dataset:
     """Describable Textures, partition 1: train without val, and test."""
     return _files("dtd", "DTD", settings, {"split": "train"})
 
 
-def aircraft(settings: LoadSettings) -> Dataset:
+def aircraft(settings: LoadOptions) -> Dataset:
     """FGVC Aircraft, variants: trainval and test."""
     return _files("aircraft", "FGVCAircraft", settings, {"split": "trainval"})
 
 
-def food101(settings: LoadSettings) -> Dataset:
+def food101(settings: LoadOptions) -> Dataset:
     """Food-101."""
     return _files("food101", "Food101", settings, {"split": "train"})
 
 
-def flowers102(settings: LoadSettings) -> Dataset:
+def flowers102(settings: LoadOptions) -> Dataset:
     """Flowers-102: train without val, and test."""
     return _files("flowers102", "Flowers102", settings, {"split": "train"})
 
 
-def cars(settings: LoadSettings) -> Dataset:
+def cars(settings: LoadOptions) -> Dataset:
     """Stanford Cars, whose download no longer works."""
     folder = settings.root / "stanford_cars"
     if not folder.is_dir():
@@ -111,7 +111,7 @@ def cars(settings: LoadSettings) -> Dataset:
     return _files("cars", "StanfordCars", settings, {"split": "train"})
 
 
-def _arrays(name: str, kind: str, settings: LoadSettings, statistics: Statistics) -> Dataset:
+def _arrays(name: str, kind: str, settings: LoadOptions, statistics: Statistics) -> Dataset:
     """Return a torchvision data set that holds its images as arrays."""
     _download(name, kind, settings)
     sets = []
@@ -127,7 +127,7 @@ def _arrays(name: str, kind: str, settings: LoadSettings, statistics: Statistics
     return check_dataset(Dataset(name, sets[0], sets[1], names, settings.size or side, *statistics, augmentation))
 
 
-def _files(name: str, kind: str, settings: LoadSettings, train: dict[str, Any]) -> Dataset:
+def _files(name: str, kind: str, settings: LoadOptions, train: dict[str, Any]) -> Dataset:
     """Return a torchvision data set of image files."""
     _download(name, kind, settings)
     with _reading(name, settings.root):
@@ -175,7 +175,7 @@ def _folder(name: str, root: Path) -> Path:
     return root / str(DATASETS[name].folder)
 
 
-def _download(name: str, kind: str, settings: LoadSettings) -> None:
+def _download(name: str, kind: str, settings: LoadOptions) -> None:
     """Let torchvision download and check a missing data set, whole or not at all."""
     from torchvision import datasets
 

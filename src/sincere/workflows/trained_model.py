@@ -13,7 +13,7 @@ from rich.console import Console
 
 from sincere.data.catalog import load_dataset
 from sincere.data.dataset import Dataset
-from sincere.data.settings import LoadSettings
+from sincere.data.load_options import LoadOptions
 from sincere.errors import DataError, InputValueError, first_line
 from sincere.models.embedding import SPEC, WEIGHTS, EmbeddingModel, build_model, load_model, load_spec
 from sincere.records.config import CONFIG, TrainSettings
@@ -30,7 +30,7 @@ def load_data(settings: TrainSettings, device: torch.device, console: Console | 
         options["root"] = Path(settings.data_dir)
     if console is not None:
         options["progress"] = DecodingProgress(console)
-    return load_dataset(settings.data, LoadSettings(**options), classes=settings.classes)
+    return load_dataset(settings.data, LoadOptions(**options), classes=settings.classes)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The losses of a batch that is spread over processes."""
