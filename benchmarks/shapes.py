@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 from benchmarks.measure import RESULTS, write
 from sincere import sincere_loss
+from sincere.catalog import AUGMENTATIONS
 from sincere.data.catalog import load_dataset
 from sincere.data.dataset import Dataset
 from sincere.data.loader import ViewLoader, plain_batches
 from sincere.data.samplers import make_sampler
-from sincere.data.views import AUGMENTATIONS
 from sincere.evaluation.embed import embed
 from sincere.evaluation.knn import accuracy_1nn
 from sincere.models.embedding import EmbeddingModel

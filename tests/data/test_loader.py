@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from sincere.catalog import AUGMENTATIONS
 from sincere.data.dataset import ImageSet, image_set
 from sincere.data.loader import ViewLoader, plain_batches
 from sincere.data.pixel_storage import TensorImages
 from sincere.data.samplers import BalancedSampler, Sampler, ShuffleSampler
-from sincere.data.views import AUGMENTATIONS
 from sincere.errors import InputTypeError, InputValueError
 
 

@@ -22,9 +22,10 @@ from PIL import Image
 from scipy.io import savemat
 from torchvision import datasets
 
+from sincere.catalog import AUGMENTATIONS
 from sincere.data.catalog import DATASETS, load_dataset
 from sincere.data.load_options import LoadOptions, home
-from sincere.data.views import AUGMENTATIONS, named_augmentation
+from sincere.data.views import named_augmentation
 from sincere.errors import DataError, InputTypeError, InputValueError
 
 CIFAR10_CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]

@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sincere import registry
+from sincere.catalog import METRICS, load_named
 from sincere.errors import DataError, InputValueError
-from sincere.evaluation import METRICS
 from sincere.evaluation.embed import half_is_enough
 from sincere.evaluation.model_outputs import Part, Subject
 from sincere.evaluation.probe import Probe
@@ -31,7 +30,7 @@ def subject(n_classes: int = 4, ks: tuple[int, ...] = (1, 5)) -> Subject:
 
 @pytest.mark.parametrize("family", METRICS)
 def test_a_value_for_each_test_image(family: str) -> None:
-    found = registry.load(METRICS, family, caller="test", argument="metric")(subject())
+    found = load_named(METRICS, family, caller="test", argument="metric")(subject())
     assert found
     for measure in found.values():
         assert measure.title
@@ -43,7 +42,7 @@ def test_a_value_for_each_test_image(family: str) -> None:
 
 def test_all_families_agree_on_the_nearest_neighbour() -> None:
     s = subject(ks=(5,))
-    families = {name: registry.load(METRICS, name, caller="test", argument="metric")(s) for name in METRICS}
+    families = {name: load_named(METRICS, name, caller="test", argument="metric")(s) for name in METRICS}
     assert list(families["knn"]) == ["knn5"]
     nearest_is_right = families["margin"]["margin"].values @ [1, -1] > 0
     assert np.array_equal(nearest_is_right, families["retrieval"]["precision1"].values == 1)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize as unit
 
-from sincere import registry
-from sincere.losses import LOSSES, equations
+from sincere.catalog import LOSSES
+from sincere.losses import equations
 
 PAIR_LOSSES: dict[str, Callable[..., Tensor]] = {
     "sincere": equations.sincere_pair,
@@ -60,7 +60,7 @@ class Problem:
 def loss_of(name: str, problem: Problem, **options: Any) -> Tensor:
     """Call the loss that the registry holds under `name`."""
     normalize, reduction = options.pop("normalize", True), options.pop("reduction", "mean")
-    make = registry.load(LOSSES, name, caller="test", argument="loss")
+    make = LOSSES[name].load()
     criterion = make(problem.temperature, normalize=normalize, reduction=reduction, **options)
     contrasted = {"keys": problem.keys, "key_labels": problem.key_labels, "anchor_index": problem.anchor_index}
     arguments = (problem.embeddings,) if name == "infonce" else (problem.embeddings, problem.labels)

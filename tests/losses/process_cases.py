@@ -12,8 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from sincere import registry
-from sincere.losses import LOSSES
+from sincere.catalog import LOSSES
 from sincere.losses.distributed import ring
 from sincere.losses.distributed.global_batch import VARIANTS, global_batch_loss
 from sincere.losses.kernels import select
@@ -74,7 +73,7 @@ def model(dtype: torch.dtype) -> nn.Module:
 def one_process(case: Case) -> tuple[Tensor, list[Tensor]]:
     images, labels = batch(case)
     network = model(case.dtype)
-    criterion = registry.load(LOSSES, case.loss, caller="test", argument="loss")(network.temperature)
+    criterion = LOSSES[case.loss].load()(network.temperature)
     z = network(images)
     value = criterion(z) if case.loss == "infonce" else criterion(z, labels)
     value.backward()

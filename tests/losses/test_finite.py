@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sincere.losses import LOSSES
+from sincere.catalog import LOSSES
 from tests.losses.problems import KERNELS, Problem, loss_of
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

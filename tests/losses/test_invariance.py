@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sincere import sincere_loss
-from sincere.losses import LOSSES
+from sincere.catalog import LOSSES
 from tests.losses.problems import KERNELS, SUPERVISED, Problem, loss_of
 
 kernels = pytest.mark.parametrize("kernel", KERNELS)

@@ -12,12 +12,11 @@ from sincere import (
     SupConLoss,
     eps_supinfonce_loss,
     info_nce_loss,
-    registry,
     sincere_loss,
     supcon_loss,
 )
+from sincere.catalog import LOSSES, find_loss
 from sincere.errors import InputValueError
-from sincere.losses import LOSSES
 
 X, Y = torch.randn(8, 2, 4), torch.tensor([0, 1, 0, 1, 2, 2, 0, -1])
 OPTIONS = {"temperature": 0.3, "normalize": False, "reduction": "none", "kernel": "dense"}
@@ -62,13 +61,13 @@ def test_infonce_with_a_queue() -> None:
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_registry_loads_every_loss(name: str) -> None:
-    criterion = registry.load(LOSSES, name, caller="train", argument="loss")()
+    criterion = LOSSES[name].load()()
     assert "temperature=0.1" in repr(criterion)
     assert not list(criterion.parameters())
 
 
 def test_registry_suggests() -> None:
     with pytest.raises(InputValueError) as caught:
-        registry.load(LOSSES, "sincer", caller="train", argument="loss")
+        find_loss("sincer", caller="train")
     expected = "train: loss must be one of 'sincere', 'supcon', 'eps-supinfonce', 'infonce'; got 'sincer'."
     assert str(caught.value) == f"{expected} Did you mean 'sincere'?"

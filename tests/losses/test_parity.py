@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from sincere.catalog import LOSSES
 from sincere.errors import UnsupportedError
-from sincere.losses import LOSSES
 from sincere.losses.kernels.tiled import walk
 from tests.losses.problems import CASES, KERNELS, PAIR_LOSSES, PROBLEMS, SUPERVISED, loss_of, oracle_loss
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from sincere import SINCERELoss, sincere_loss
-from sincere.losses import LOSSES
+from sincere.catalog import LOSSES
 from tests.losses.problems import KERNELS, PROBLEMS, SUPERVISED, Problem, loss_of, oracle_loss
 
 kernels = pytest.mark.parametrize("kernel", KERNELS)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sincere import registry
+from sincere.catalog import LOSSES
 from sincere.errors import InputValueError
-from sincere.losses import LOSSES
 from sincere.losses.reference_levels import Levels, loss_levels
 
 LABELS = torch.tensor([0, 0, 0, 1, 1, 2, -1, -1, 3])
@@ -19,7 +18,7 @@ def test_levels_are_the_losses_at_the_extremes(name: str, n_views: int) -> None:
     if name == "infonce" and n_views == 1:
         assert loss_levels(name, LABELS) == Levels(0.0, 0.0)
         return
-    loss = registry.load(LOSSES, name, caller="test", argument="loss")(temperature=0.002)
+    loss = LOSSES[name].load()(temperature=0.002)
     arguments = () if name == "infonce" else (LABELS,)
     levels = loss_levels(name, LABELS, n_views=n_views)
     same = torch.ones(len(LABELS), n_views, 12, dtype=torch.float64)

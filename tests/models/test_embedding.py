@@ -10,8 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
+from sincere.catalog import ENCODERS, HEADS
 from sincere.errors import DataError, InputValueError
-from sincere.models import ENCODERS, HEADS
 from sincere.models.embedding import EmbeddingModel, Preparation, build_model, load_model, save_model, save_spec
 from sincere.records.model import ModelSpec
 

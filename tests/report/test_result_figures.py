@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sincere.catalog import LOSSES as CATALOG
 from sincere.report.evidence import Evidence, read_evidence
 from sincere.report.result_figures import (
     MOST_CLASSES,
@@ -21,7 +22,7 @@ from sincere.report.result_figures import (
     meters_figure,
     similarity_figure,
 )
-from sincere.report.theme import LOSS_COLOURS, class_colours, loss_colours
+from sincere.report.theme import class_colours, loss_colours
 from tests.report.comparison_folder import CLASSES, LOSSES, make_comparison, rows_of
 
 
@@ -106,7 +107,7 @@ def test_the_most_confused_of_many_classes(tmp_path: Path) -> None:
 
 
 def test_colours() -> None:
-    assert loss_colours(["supcon", "mine", "sincere", "mine"])["supcon"] == LOSS_COLOURS["supcon"]
+    assert loss_colours(["supcon", "mine", "sincere", "mine"])["supcon"] == CATALOG["supcon"].colour
     named = loss_colours(["sincere", "supcon", "mine", "yours"])
     assert len(set(named.values())) == 4
     assert loss_colours(["mine", "mine", "yours"]) == loss_colours(["mine", "yours"])

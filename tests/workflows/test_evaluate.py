@@ -12,9 +12,9 @@ import torch
 from safetensors.numpy import load_file
 
 import sincere
+from sincere.catalog import METRICS
 from sincere.cli import main
 from sincere.errors import DataError, InputValueError
-from sincere.evaluation import METRICS
 from sincere.evaluation.neighbours import find_neighbours
 from sincere.evaluation.probe import Probe
 from sincere.records.arrays import PER_IMAGE, EmbeddingMap, PerImage

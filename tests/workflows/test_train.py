@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import sincere
+from sincere.catalog import LOSSES
 from sincere.errors import DataError, InputValueError
-from sincere.losses import LOSSES
 from sincere.training import fit as fit_module
 from sincere.training.fit import TrainingError
 from sincere.workflows.run_folder import RunFolder

@@ -7,11 +7,9 @@ from typing import Any
 
 import shtab
 
+from sincere.catalog import ENCODERS, HEADS, LOSSES, METRICS
 from sincere.cli import VERBS
 from sincere.data.catalog import DATASETS
-from sincere.evaluation import METRICS
-from sincere.losses import LOSSES
-from sincere.models import ENCODERS, HEADS
 from sincere.records.comparing import ONE_EACH, CompareRequest
 from sincere.records.config import Settings, TrainRequest
 from sincere.records.measuring import EvaluateRequest, TransferRequest

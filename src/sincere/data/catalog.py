@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from sincere import registry
+from sincere.catalog import load_named
 from sincere.data.load_options import LoadOptions
 from sincere.errors import DataError
 
@@ -83,7 +83,7 @@ def load_dataset(
 def _load(source: str | Path, settings: LoadOptions) -> Dataset:
     if source in DATASETS:
         loaders = {name: named.loader for name, named in DATASETS.items()}
-        load = registry.load(loaders, source, caller="load_dataset", argument="data")
+        load = load_named(loaders, source, caller="load_dataset", argument="data")
         return cast("Dataset", load(settings))
     path = Path(source)
     if not source:  # an empty path would be the current folder

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from sincere import checks
+from sincere.catalog import Augmentation
 from sincere.data.dataset import ImageSet
 from sincere.data.samplers import Sampler
-from sincere.data.views import Augmentation, make_views
+from sincere.data.views import make_views
 
 WHOLE = slice(None)
 WORKERS = 2  # threads that make batches: one alone delivers half as much on two cores

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sincere import checks
+from sincere.catalog import SAMPLERS
 from sincere.data.class_schedule import ClassTurns
 from sincere.errors import InputValueError
 
 Indices = NDArray[np.int64]
-SAMPLERS = ("auto", "shuffle", "balanced", "p-by-k")
 
 
 class Sampler(ABC):

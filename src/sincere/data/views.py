@@ -7,61 +7,18 @@ Geometry (crop, flip, rotation, shift, zoom) is one affine map per image, sample
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, avg_pool2d, grid_sample
 
 from sincere import checks
+from sincere.catalog import AUGMENTATIONS, Augmentation
 from sincere.data.colour import grey, jitter
 from sincere.data.counter_rng import Draws
 
 CROP_TRIES = 10  # as torchvision: then the centre
-
-
-@dataclass(frozen=True)
-class Augmentation:
-    """A named set of random changes; 0, 1 or None leave one out.
-
-    Attributes:
-        crop_area: Share of the area that a crop keeps, from and to.
-        crop_ratio: Width over height of a crop, from and to, uniform in the logarithm.
-        flip: Chance of a horizontal flip.
-        jitter: Strength of brightness, contrast, saturation and hue changes.
-        jitter_chance: Chance that an image is jittered at all.
-        grey: Chance that an image loses its colours.
-        rotation: Largest rotation, in degrees.
-        shift: Largest shift, as a share of the side.
-        zoom: Smallest and largest zoom.
-        noise: Standard deviation of pixel noise, in shares of the full range.
-    """
-
-    crop_area: tuple[float, float] | None = None
-    crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    flip: float = 0.0
-    jitter: tuple[float, float, float, float] | None = None
-    jitter_chance: float = 0.8
-    grey: float = 0.0
-    rotation: float = 0.0
-    shift: float = 0.0
-    zoom: tuple[float, float] = (1.0, 1.0)
-    noise: float = 0.0
-
-    @property
-    def moves(self) -> bool:
-        """Tell whether pixels change their place."""
-        geometry = (self.crop_area, self.flip, self.rotation, self.shift, self.zoom)
-        return geometry != (None, 0.0, 0.0, 0.0, (1.0, 1.0))
-
-
-AUGMENTATIONS: dict[str, Augmentation] = {
-    "paper": Augmentation(crop_area=(0.2, 1.0), flip=0.5, jitter=(0.4, 0.4, 0.4, 0.1), grey=0.2),
-    "crops": Augmentation(crop_area=(0.2, 1.0), flip=0.5),
-    "light": Augmentation(crop_area=(0.7, 1.0), flip=0.5),
-    "digits": Augmentation(rotation=12.0, shift=0.1, zoom=(0.9, 1.1), noise=0.05),
-    "none": Augmentation(),
-}
 
 
 def named_augmentation(name: str, *, mirror_is_same_class: bool = True) -> Augmentation:
@@ -102,7 +59,7 @@ def one_view(images: Tensor, draws: Draws, augmentation: Augmentation, *, size: 
         x = grid_sample(x, grid, mode="bilinear", padding_mode="border", align_corners=False)
         x = avg_pool2d(x, finer) if finer > 1 else x
     if augmentation.jitter is not None and x.shape[1] == 3:
-        x = jitter(x, draws, augmentation.jitter, augmentation.jitter_chance)
+        x = jitter(x, draws, augmentation.jitter, augmentation.jitter_probability)
     if augmentation.grey and x.shape[1] == 3:
         colourless = draws.chance("grey", augmentation.grey)
         x = torch.where(colourless[:, None, None, None], grey(x), x)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from sincere.catalog import Formula
 from sincere.losses.inputs import check_inputs
 from sincere.losses.kernels.block_sizes import tile_side
 from sincere.losses.kernels.class_blocks import ClassBlock, class_blocks
 from sincere.losses.kernels.normalize import unit_rows
 from sincere.losses.kernels.tiled import walk
-from sincere.losses.pairs import Formula
 from sincere.shapes import AnchorIds, PerAnchor, Rows, Scalar
 
 

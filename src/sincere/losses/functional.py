@@ -19,12 +19,13 @@ import torch
 from torch import Tensor
 
 from sincere import checks
+from sincere.catalog import Formula
 from sincere.errors import InputValueError, UnsupportedError
 from sincere.losses.inputs import Inputs, check_inputs
 from sincere.losses.kernels.dense import dense_losses
 from sincere.losses.kernels.select import KERNELS, select
 from sincere.losses.kernels.tiled import TiledLosses
-from sincere.losses.pairs import SINCERE, SUPCON, Contrast, Formula
+from sincere.losses.pairs import SINCERE, SUPCON, Contrast
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
 Kernel: TypeAlias = Literal["auto", "dense", "tiled"]

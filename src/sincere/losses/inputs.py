@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from sincere import checks
+from sincere.catalog import Formula
 from sincere.errors import InputTypeError, InputValueError
-from sincere.losses.pairs import Contrast, Formula, contrast_batch, contrast_with_keys
+from sincere.losses.pairs import Contrast, contrast_batch, contrast_with_keys
 from sincere.shapes import KeyRows, Rows, Scalar
 
 

@@ -7,24 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sincere.catalog import LOSSES, Formula
 from sincere.shapes import AnchorIds, KeyIds, PerAnchor
 
-
-@dataclass(frozen=True)
-class Formula:
-    """A member of the loss family.
-
-    Attributes:
-        partners_in_denominator: SupCon's choice: the softmax runs over every other item, not only the noise.
-        epsilon: The margin of eps-SupInfoNCE; 0 is SINCERE.
-    """
-
-    partners_in_denominator: bool = False
-    epsilon: float = 0.0
-
-
-SINCERE = Formula()
-SUPCON = Formula(partners_in_denominator=True)
+SINCERE, SUPCON = LOSSES["sincere"].formula(), LOSSES["supcon"].formula()
 
 
 @dataclass(frozen=True, eq=False)

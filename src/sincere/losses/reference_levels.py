@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sincere import checks
-from sincere.losses import LOSSES
+from sincere.catalog import LOSSES
 
 
 @dataclass(frozen=True)

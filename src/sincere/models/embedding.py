@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, normalize
 
-from sincere import checks, registry
+from sincere import checks
+from sincere.catalog import ENCODERS, HEADS, TIMM, load_named
 from sincere.errors import DataError, InputValueError
-from sincere.models import ENCODERS, HEADS, TIMM
 from sincere.models.norms import with_group_norms
 from sincere.records.files import read_json, write_json
 from sincere.records.model import ModelSpec
@@ -119,7 +119,7 @@ def build_model(spec: ModelSpec, *, seed: int = 0, pretrained: bool = False) -> 
     Raises:
         InputValueError: A name is unknown, or the encoder cannot take this size.
     """
-    make_head = registry.load(HEADS, spec.head, caller="model", argument="head")
+    make_head = load_named(HEADS, spec.head, caller="model", argument="head")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         encoder = _encoder(spec, pretrained)
@@ -135,7 +135,7 @@ def build_model(spec: ModelSpec, *, seed: int = 0, pretrained: bool = False) -> 
 def _encoder(spec: ModelSpec, pretrained: bool) -> nn.Module:
     check_encoder(spec.encoder)
     if not spec.encoder.startswith(TIMM):
-        make = registry.load(ENCODERS, spec.encoder, caller="model", argument="encoder")
+        make = load_named(ENCODERS, spec.encoder, caller="model", argument="encoder")
         encoder: nn.Module = make(channels=spec.channels, size=spec.size, pretrained=pretrained)
         return encoder
     import timm

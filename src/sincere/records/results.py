@@ -21,8 +21,8 @@ FIGURE_NAMES = ("differences", "similarity", "training", "meters", "map", "confu
 FIGURE_FORMATS = ("png", "svg", "pdf")
 FIGURE_FILES = {f"{name}.{suffix}" for name in FIGURE_NAMES for suffix in FIGURE_FORMATS}  # others are the user's
 Scope = Literal["losses", "trained models"]
-LOSSES: Scope = "losses"
-TRAINED_MODELS: Scope = "trained models"
+ABOUT_LOSSES: Scope = "losses"
+ABOUT_MODELS: Scope = "trained models"
 MOST_BINS = 10_000  # of a histogram
 MOST_PLACE = 80  # characters that say in a message which key is wrong
 REMEDY = "evaluate again"
@@ -233,7 +233,7 @@ class Results(Record):
     """Between every two losses."""
     summaries: tuple[LossSummary, ...]
     """One for each loss."""
-    scope: Scope = TRAINED_MODELS
+    scope: Scope = ABOUT_MODELS
     """What intervals of summaries and differences are about: with three seeds or more the losses, variation between
     seeds included; with fewer these trained models only, variation between test images alone."""
     notes: tuple[Text, ...] = ()

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from sincere.catalog import loss_title
 from sincere.checks import printable
 from sincere.errors import DataError
 from sincere.records.arrays import MAP, EmbeddingMap
@@ -17,7 +18,6 @@ from sincere.records.files import read_bytes, read_json
 from sincere.records.log import METRICS, MetricsLog
 from sincere.records.manifest import MANIFEST
 from sincere.records.results import Results, Row
-from sincere.report.tables import TITLES
 
 DRAWN = ("loss", "chance", "floor", "repulsion_share")  # keys of metrics.jsonl, besides those of live accuracies
 LARGEST = 1e100  # that a chart can show
@@ -79,7 +79,7 @@ class Evidence:
 
 def titled(loss: str) -> str:
     """Return the name of a loss as people write it."""
-    return TITLES.get(loss, loss)
+    return loss_title(loss)
 
 
 def read_evidence(folder: Path, *, files: bool) -> Evidence:

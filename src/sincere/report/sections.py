@@ -10,7 +10,7 @@ from sincere.records.arrays import MAP
 from sincere.records.config import CONFIG
 from sincere.records.log import METRICS
 from sincere.records.manifest import MANIFEST
-from sincere.records.results import FIGURE_FORMATS, LOSSES, ClassRow
+from sincere.records.results import ABOUT_LOSSES, FIGURE_FORMATS, ClassRow
 from sincere.report.evidence import Evidence, Run, command_of, facts_of, titled
 from sincere.report.map import Plane
 from sincere.report.markup import Html, join, tag
@@ -59,7 +59,7 @@ def table(evidence: Evidence, differences: Figure) -> Html:
         detail = tag("span", first.detail, class_="detail") if first.detail else None
         body.append(tag("tr", tag("th", _dot(colours[loss]), titled(loss), detail, scope="row"), *map(_cell, rest)))
     head = tag("tr", *(tag("th", name, scope="col") for name in header))
-    about_losses = results.scope == LOSSES
+    about_losses = results.scope == ABOUT_LOSSES
     models = "Each loss" if about_losses else f"The trained model{'s' if len(results.rows) > 1 else ''}"
     caption = f"{models} on the {results.data.n_test:,} test images of {results.data.name}"
     meaning = "In brackets: 95% confidence intervals, over test images and seeds."

@@ -13,12 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sincere.catalog import DEFAULT_LOSS, LOSSES, loss_title
 from sincere.checks import printable
 from sincere.records.estimates import Estimate
 from sincere.records.files import write_atomic
-from sincere.records.results import CSV, LOSSES, Difference, LossSummary, Results
-
-TITLES = {"sincere": "SINCERE", "supcon": "SupCon", "eps-supinfonce": "eps-SupInfoNCE", "infonce": "InfoNCE"}
+from sincere.records.results import ABOUT_LOSSES, CSV, Difference, LossSummary, Results
 
 
 @dataclass(frozen=True)
@@ -155,22 +154,23 @@ def finding(results: Results) -> str:
             f"{about.title} {number(summary.metrics[name].estimate, share=about.share)}"
             for name, about in results.metrics.items()
         ]
-        return f"{TITLES.get(summary.loss, summary.loss)} on {results.data.name}: {', '.join(told)}."
+        return f"{loss_title(summary.loss)} on {results.data.name}: {', '.join(told)}."
     a, b = _pair(results)
     found = [d for d in results.differences if {d.a, d.b} == {a, b}]
     clauses = [_clause(results, d, a, b) for d in found if d.significant]
     same = [results.metrics[d.metric].title for d in found if not d.significant]
     if same:
         clauses.append(f"no significant difference in {_listed(same)}")
-    about = "" if results.scope == LOSSES else "These trained models: "
-    return f"{about}{TITLES.get(a, a)} against {TITLES.get(b, b)}: {'; '.join(clauses)}."
+    about = "" if results.scope == ABOUT_LOSSES else "These trained models: "
+    return f"{about}{loss_title(a)} against {loss_title(b)}: {'; '.join(clauses)}."
 
 
 def _pair(results: Results) -> tuple[str, str]:
     """Return the two losses that the sentence is about: the paper's, or the first and the last by the first metric."""
     losses = [summary.loss for summary in results.summaries]
-    if {"sincere", "supcon"} <= set(losses):
-        return "sincere", "supcon"
+    baselines = [name for name in losses if name in LOSSES and LOSSES[name].positives_in_denominator]
+    if DEFAULT_LOSS in losses and baselines:
+        return DEFAULT_LOSS, baselines[0]
     metric = next(iter(results.metrics))
     ordered = sorted(results.summaries, key=lambda summary: -summary.metrics[metric].estimate)
     return ordered[0].loss, ordered[-1].loss

@@ -6,10 +6,11 @@ import colorsys
 from collections.abc import Sequence
 from typing import Any
 
+from sincere.catalog import LOSSES
+
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#555555"
 SKY, AMBER = "#56B4E9", "#E69F00"
 INK, GROUND = "#1B1F24", "#FEFEFE"  # of the page: for rules, and for text on a filled cell
-LOSS_COLOURS = {"sincere": BLUE, "supcon": ORANGE, "eps-supinfonce": GREEN, "infonce": PURPLE}
 # What stands for a colour on a dark ground, where the deep ones are hard to see.
 ON_DARK = {
     BLUE: "#4AA8E0",
@@ -27,7 +28,7 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 def loss_colours(losses: Sequence[str]) -> dict[str, str]:
     """Return the colour of each loss: its own wherever it appears, a free one for a loss without."""
     free = iter([SKY, AMBER, GREY] * len(losses))
-    return {loss: LOSS_COLOURS.get(loss) or next(free) for loss in dict.fromkeys(losses)}
+    return {loss: LOSSES[loss].colour if loss in LOSSES else next(free) for loss in dict.fromkeys(losses)}
 
 
 def class_colours(n_classes: int) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from sincere.errors import DataError
 from sincere.records.arrays import PerImage
 from sincere.records.estimates import Estimate
-from sincere.records.results import LOSSES, TRAINED_MODELS, Difference, LossSummary, Scope
+from sincere.records.results import ABOUT_LOSSES, ABOUT_MODELS, Difference, LossSummary, Scope
 from sincere.statistics.bootstrap import ENOUGH_SEEDS, N_RESAMPLES, intervals, is_significant
 
 FEW = 30  # test images below which intervals get a note
@@ -77,7 +77,7 @@ def compare_losses(
 
 def scope_of(summaries: Sequence[LossSummary]) -> Scope:
     """Return what the intervals are about: the losses with three seeds or more, else these trained models."""
-    return LOSSES if min(len(summary.seeds) for summary in summaries) >= ENOUGH_SEEDS else TRAINED_MODELS
+    return ABOUT_LOSSES if min(len(summary.seeds) for summary in summaries) >= ENOUGH_SEEDS else ABOUT_MODELS
 
 
 def bold_losses(estimates: Mapping[str, float], differences: Sequence[Difference]) -> list[str]:

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from sincere import checks
+from sincere.catalog import Formula
 from sincere.errors import InputValueError
 from sincere.losses.denominators import Denominators, log_denominators
-from sincere.losses.pairs import SINCERE, SUPCON, Formula
+from sincere.losses.pairs import SINCERE, SUPCON
 
 LossName = Literal["sincere", "supcon"]
 FORMULAS: dict[str, Formula] = {"sincere": SINCERE, "supcon": SUPCON}
@@ -52,7 +53,7 @@ def gradient_coefficients(
     partners = same & ~torch.eye(len(s), dtype=torch.bool, device=s.device)
     counts = partners.sum(dim=1, keepdim=True, dtype=s.dtype).clamp_min(1)
     pulls = torch.where(partners, to_coefficients(s.clone(), at.log_denominators[:, None], counts, formula), 0.0)
-    if formula.partners_in_denominator:
+    if formula.positives_in_denominator:
         pushes = torch.exp(s - at.log_denominators[:, None])
     else:
         pushes = -pulls.sum(dim=1, keepdim=True) * torch.exp(s - at.log_denominators[:, None])
@@ -63,7 +64,7 @@ def gradient_coefficients(
 def to_coefficients(s: Tensor, log_denominators: Tensor, counts: Tensor, formula: Formula) -> Tensor:
     """Turn similarities to partners into d loss_i / d s_ip, in place; see `gradient_coefficients`."""
     s.sub_(log_denominators)
-    if formula.partners_in_denominator:
+    if formula.positives_in_denominator:
         # A partner is in its own denominator, so s - D <= 0 but for rounding.
         return s.clamp_max_(0.0).exp_().sub_(1 / counts)
     return s.neg_().add_(formula.epsilon).sigmoid_().div_(-counts)

@@ -10,10 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from sincere import checks
+from sincere.catalog import OPTIMIZERS
 
-OPTIMIZERS = ("sgd", "muon")
-DEFAULT_LEARNING_RATE = {"sgd": 0.5, "muon": 0.06}
-DEFAULT_WEIGHT_DECAY = {"sgd": 1e-4, "muon": 0.17}
 VECTOR_LEARNING_RATE = 0.1  # of norms and biases beside Muon, whose rate means something else
 
 

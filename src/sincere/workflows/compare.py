@@ -26,7 +26,7 @@ from sincere.records.comparing import (
 from sincere.records.config import CONFIG
 from sincere.records.files import EVALUATION_LOCK, LOCK, locked, staged
 from sincere.records.manifest import make_manifest
-from sincere.records.results import CSV, FIGURES, REPORT, RESULTS, TRAINED_MODELS, Results
+from sincere.records.results import ABOUT_MODELS, CSV, FIGURES, REPORT, RESULTS, Results
 from sincere.report.page import remove_report, write_report
 from sincere.report.tables import show, write_csv
 from sincere.statistics.bootstrap import ENOUGH_SEEDS
@@ -191,7 +191,7 @@ def _compared(request: CompareRequest, found: list[Results], device: torch.devic
     if "eps-supinfonce" in request.losses and "margin" in metrics:
         notes.append(EPSILON_NOTE)
     scope = scope_of(summaries)
-    if scope == TRAINED_MODELS and differences:
+    if scope == ABOUT_MODELS and differences:
         notes.append(few_seeds_note(command_with_seeds(request)))
     elif (note := chance_note(len(differences))) is not None:
         notes.append(note)

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from sincere import checks, registry
+from sincere import checks
+from sincere.catalog import METRICS, load_named
 from sincere.data.dataset import Dataset, ImageSet
 from sincere.data.loader import ViewLoader, plain_batches
 from sincere.data.samplers import make_sampler
 from sincere.data.splits import stratified_split
 from sincere.data.views import named_augmentation
 from sincere.errors import DataError, InputValueError
-from sincere.evaluation import METRICS
 from sincere.evaluation.embed import embed, half_is_enough
 from sincere.evaluation.margins import margin
 from sincere.evaluation.model_outputs import Measure, Part, Subject
@@ -133,7 +133,7 @@ def check_metrics(settings: MeasureChoices) -> None:
         InputValueError: With the names there are and the nearest one.
     """
     for name in settings.metrics:
-        registry.load(METRICS, name, caller="evaluate", argument="metric")
+        load_named(METRICS, name, caller="evaluate", argument="metric")
 
 
 def measure(
@@ -174,7 +174,7 @@ def measure(
             say(f"learning the linear probe: SGD over {settings.probe_epochs} epochs of augmented images, twice")
             probes["linear_paper"] = _paper_probe(compute, data, model, settings, device)
     subject = Subject(train, test, settings.ks, probes)
-    families = [registry.load(METRICS, name, caller="evaluate", argument="metric") for name in settings.metrics]
+    families = [load_named(METRICS, name, caller="evaluate", argument="metric") for name in settings.metrics]
     measures: dict[str, Measure] = {}
     for family in families:
         measures |= family(subject)

@@ -13,18 +13,17 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from sincere import checks, registry
+from sincere import checks
+from sincere.catalog import AUGMENTATIONS, HEADS, LOSSES, OPTIMIZERS, SAMPLERS
 from sincere.data.catalog import DATASETS
 from sincere.data.dataset import Dataset, ImageSet
 from sincere.data.loader import ViewLoader
-from sincere.data.samplers import SAMPLERS, make_sampler
-from sincere.data.views import AUGMENTATIONS, named_augmentation
+from sincere.data.samplers import make_sampler
+from sincere.data.views import named_augmentation
 from sincere.errors import InputValueError
 from sincere.evaluation.knn import accuracy_1nn
-from sincere.losses import LOSSES
 from sincere.losses.distributed.global_batch import global_batch_loss
 from sincere.losses.reference_levels import loss_levels
-from sincere.models import HEADS
 from sincere.models.embedding import EmbeddingModel, build_model, check_encoder
 from sincere.models.small import TINY_PIXELS
 from sincere.records.config import MOST_THREADS, WHERE, TrainSettings
@@ -33,9 +32,6 @@ from sincere.theory.coefficients import FORMULAS, LossName, repulsion_meter
 from sincere.training.fit import Calls, Fit, Plan
 from sincere.training.memory import TRIAL_VIEWS, check_memory, free_bytes, step_bytes
 from sincere.training.optimizers import (
-    DEFAULT_LEARNING_RATE,
-    DEFAULT_WEIGHT_DECAY,
-    OPTIMIZERS,
     OptimizerSettings,
     make_optimizer,
 )
@@ -76,14 +72,14 @@ def resolve(settings: TrainSettings, data: Dataset, device: torch.device) -> Tra
     n_learned = int(len(data.train) * (1 - settings.validation))
     batch_size = min(BATCH_SIZES.get(data.name, DEFAULT_BATCH_SIZE), max(2, n_learned // 8 * 2))
     optimizer = settings.optimizer or DEFAULT_OPTIMIZER.get(settings.encoder, "sgd")
-    decay = DEFAULT_WEIGHT_DECAY[optimizer] if settings.weight_decay is None else settings.weight_decay
+    decay = OPTIMIZERS[optimizer].weight_decay if settings.weight_decay is None else settings.weight_decay
     changes: dict[str, Any] = {
         "size": data.size,
         "epochs": settings.epochs or DEFAULT_EPOCHS,
         "batch_size": settings.batch_size or batch_size,
         "augmentation": settings.augmentation or data.augmentation,
         "optimizer": optimizer,
-        "learning_rate": settings.learning_rate or DEFAULT_LEARNING_RATE[optimizer],
+        "learning_rate": settings.learning_rate or OPTIMIZERS[optimizer].learning_rate,
         "weight_decay": decay,
         "device": device.type,
         "threads": settings.threads or _threads(settings, data, device),
@@ -228,7 +224,7 @@ def _calls(
     fabric: Fabric,
 ) -> Calls:
     options = {"epsilon": settings.epsilon} if settings.loss == "eps-supinfonce" else {}
-    criterion = registry.load(LOSSES, settings.loss, caller="train", argument="loss")(settings.temperature, **options)
+    criterion = LOSSES[settings.loss].load()(settings.temperature, **options)
 
     def loss(embeddings: Tensor, labels: Tensor) -> Tensor:
         if fabric.world_size > 1:

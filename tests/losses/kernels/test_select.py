@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from sincere import sincere_loss
+from sincere.losses.kernels import block_sizes
 from sincere.losses.kernels.select import select
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -37,25 +38,25 @@ def test_auto_runs_the_kernel_it_chose(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("l2", "threads", "expected"), [(2**19, 2, 512), (2**19, 8, 1024), (2**21, 1, 724)])
 def test_tiles_fill_the_caches(monkeypatch: pytest.MonkeyPatch, l2: int, threads: int, expected: int) -> None:
-    monkeypatch.setattr(blocks, "cache_bytes", lambda level: l2)
+    monkeypatch.setattr(block_sizes, "cache_bytes", lambda level: l2)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    side = blocks.tile_side(12_000, 4)
+    side = block_sizes.tile_side(12_000, 4)
     assert side <= expected
     assert side > 0.9 * expected
 
 
 def test_tiles_are_even() -> None:
-    side = blocks.tile_side(1030, 4)
+    side = block_sizes.tile_side(1030, 4)
     assert -(-1030 // side) * side - 1030 < side / 2
 
 
 @pytest.mark.parametrize("m", [10, 30_000, 100_000])
 def test_row_blocks_fit_the_last_cache(monkeypatch: pytest.MonkeyPatch, m: int) -> None:
-    monkeypatch.setattr(blocks, "cache_bytes", lambda level: 2**25)
-    rows = blocks.block_rows(5000, m, 4, CPU)
+    monkeypatch.setattr(block_sizes, "cache_bytes", lambda level: 2**25)
+    rows = block_sizes.block_rows(5000, m, 4, CPU)
     assert 64 <= rows <= 256
     assert rows == 64 or rows * m * 4 <= 2**24
 
 
 def test_cache_sizes_are_plausible() -> None:
-    assert 2**16 <= blocks.cache_bytes(2) <= blocks.cache_bytes(3) <= 2**31
+    assert 2**16 <= block_sizes.cache_bytes(2) <= block_sizes.cache_bytes(3) <= 2**31

@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
+from sincere.catalog import Formula
 from sincere.losses.kernels.class_blocks import class_blocks
 from sincere.losses.kernels.row_blocks import walk_row_blocks
 from sincere.losses.kernels.symmetric_tiles import similarity_limit, walk_symmetric_tiles
-from sincere.losses.pairs import SINCERE, SUPCON, Contrast, Formula, contrast_batch, contrast_with_keys
+from sincere.losses.pairs import SINCERE, SUPCON, Contrast, contrast_batch, contrast_with_keys
 
 FORMULAS = {"sincere": SINCERE, "supcon": SUPCON, "eps": Formula(epsilon=0.5)}
 formulas = pytest.mark.parametrize("formula", FORMULAS.values(), ids=FORMULAS.keys())

@@ -13,13 +13,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from sincere import checks
+from sincere.catalog import LOSSES, Formula
 from sincere.errors import InputValueError, UnsupportedError
-from sincere.losses import LOSSES
 from sincere.losses.distributed.collectives import GatherRows, Group, TotalLoss, gather, sizes_of
 from sincere.losses.distributed.ring import RingShare, Spread
 from sincere.losses.functional import weighted_losses
 from sincere.losses.inputs import check_temperature
-from sincere.losses.pairs import SINCERE, SUPCON, Contrast, Formula, class_ids
+from sincere.losses.pairs import SINCERE, SUPCON, Contrast, class_ids
 
 VARIANTS = ("auto", "gather", "ring")
 GATHERED_BYTES = 2**30  # of keys and their gradient in each process, up to which `auto` gathers

@@ -17,9 +17,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from sincere.catalog import Formula
 from sincere.losses.distributed.collectives import Group, around_the_ring, gather
 from sincere.losses.kernels.normalize import unit_rows, unit_rows_backward
-from sincere.losses.pairs import Formula
 
 BLOCK_NUMBERS = 2**19  # similarities of a block, of which about ten copies exist at a time
 
@@ -91,7 +91,7 @@ class _Trips:
         self.z, self.inverse_temperature, self.spread = z, inverse_temperature, spread
         self.counts = spread.partner_counts[spread.own]
         self.log_denominators, partner_sums = self._denominators()
-        if spread.formula.partners_in_denominator:
+        if spread.formula.positives_in_denominator:
             self.pulls = torch.ones_like(self.counts)
             totals = self.counts * self.log_denominators - partner_sums
         else:
@@ -117,7 +117,7 @@ class _Trips:
         """Return the logarithm of each own anchor's denominator, and the sum of its similarities to partners."""
         log_totals = torch.full_like(self.counts, -torch.inf)
         partner_sums = torch.zeros_like(self.counts)
-        everyone = self.spread.formula.partners_in_denominator
+        everyone = self.spread.formula.positives_in_denominator
         for rows, _, _, s, same, itself in self._blocks():
             partner_sums[rows] += s.masked_fill(~same | itself, 0.0).sum(dim=1)
             part = s.masked_fill(itself if everyone else same, -torch.inf).logsumexp(dim=1)
@@ -164,10 +164,10 @@ class _Trips:
     ) -> Tensor:
         """Return d(weights . losses)/ds of a block whose anchors have these denominators, pulls and weights."""
         formula = self.spread.formula
-        pushed = ~itself if formula.partners_in_denominator else ~same
+        pushed = ~itself if formula.positives_in_denominator else ~same
         push = torch.where(pushed, s - denominator, -torch.inf).exp().mul_(noise_pull)
         partners = same & ~itself
-        if formula.partners_in_denominator:
+        if formula.positives_in_denominator:
             return push.sub_(torch.where(partners, per_partner, 0.0))
         excess = torch.where(partners, s - denominator - formula.epsilon, torch.inf)
         return push.sub_(torch.sigmoid(-excess).mul_(per_partner))

@@ -30,11 +30,11 @@ def dense_losses(
     same = contrast.ids[:, None] == contrast.key_ids
     itself = contrast.self_index[:, None] == torch.arange(len(k), device=k.device)
     partners = same & ~itself
-    left_out = itself if formula.partners_in_denominator else same | itself
+    left_out = itself if formula.positives_in_denominator else same | itself
     # A finite floor instead of -inf: an empty denominator then has zero, not undefined, derivatives of any order.
     floor = torch.finfo(s.dtype).min / 4
     log_denominator = s.masked_fill(left_out, floor).logsumexp(dim=1, keepdim=True)
-    if formula.partners_in_denominator:
+    if formula.positives_in_denominator:
         pairs = log_denominator - s
     else:
         pairs = -logsigmoid(s - log_denominator - formula.epsilon) - formula.epsilon

@@ -131,7 +131,7 @@ class _Block:
         same = order.ids[block, None] == order.key_ids[self.columns]
         partners = same & (near != -torch.inf)
         near_partners = near.masked_fill(~partners, torch.inf)  # +inf: no loss and no pull below
-        if not formula.partners_in_denominator:
+        if not formula.positives_in_denominator:
             near.masked_fill_(same, -torch.inf)
 
         largest = s.amax(dim=1, keepdim=True)
@@ -140,7 +140,7 @@ class _Block:
         self.total = s.sum(dim=1, keepdim=True)
         self.log_denominator = log_denominator = largest + self.total.log()  # (rows, 1)
 
-        if formula.partners_in_denominator:
+        if formula.positives_in_denominator:
             self.pulls = partners.to(s.dtype)
             total_loss = counts * log_denominator[:, 0] - near_partners.masked_fill_(~partners, 0.0).sum(dim=1)
         else:

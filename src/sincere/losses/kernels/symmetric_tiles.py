@@ -46,13 +46,13 @@ def walk_symmetric_tiles(
     ids, order = contrast.ids.sort(stable=True)
     z = z.index_select(0, order)
     counts = contrast.partner_counts[order]
-    tiles = _Tiles(z, inverse_temperature, ids, side, with_partners=formula.partners_in_denominator)
+    tiles = _Tiles(z, inverse_temperature, ids, side, with_partners=formula.positives_in_denominator)
 
     totals = tiles.denominators()
     log_totals = totals.log()
     scale = None if weights is None else torch.where(counts > 0, weights[order] / counts, 0.0)
     d_z = None if weights is None else torch.zeros_like(z)
-    if formula.partners_in_denominator:
+    if formula.positives_in_denominator:
         losses, pulls = counts * log_totals - _partner_sums(z, ids, side) * inverse_temperature, counts
     else:
         thresholds = log_totals + formula.epsilon

@@ -1,0 +1,239 @@
+"""What can be chosen by name: losses, encoders, heads, augmentations, samplers, optimisers, metrics.
+
+Every table is plain data. An implementation is named as "module:attribute" and imported on first use, so that help
+texts, checks of names and completion start no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from sincere.checks import choice
+
+
+@dataclass(frozen=True)
+class Formula:
+    """What tells the losses of the family apart, as the kernels see it.
+
+    Attributes:
+        positives_in_denominator: SupCon's choice: the softmax runs over every other item, not only the negatives.
+        epsilon: The margin of eps-SupInfoNCE; 0 is SINCERE.
+    """
+
+    positives_in_denominator: bool = False
+    epsilon: float = 0.0
+
+
+@dataclass(frozen=True)
+class HyperParameter:
+    """A number that a loss has besides the temperature.
+
+    Attributes:
+        name: Keyword of the loss; also the flag and the key in configuration files.
+        default: Its value unless another is given.
+        help: One sentence.
+        least: Smallest value that makes sense.
+    """
+
+    name: str
+    default: float
+    help: str
+    least: float = 0.0
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss, as every other part of the package knows it.
+
+    Attributes:
+        module: "module:attribute" of its `nn.Module`: temperature and hyper-parameters in, embeddings and labels to a
+            loss. It takes `group=` if it can run across processes.
+        title: Its name in tables and figures.
+        about: What it does, in a few words.
+        paper: Link to the paper.
+        colour: In figures.
+        positives_in_denominator: Whether same-class items stand in its softmax denominator.
+        needs_labels: False where the image itself is the label (self-supervised).
+        hyper_parameters: Its own. One called `epsilon` is the margin of `Formula`.
+        margin_note: What a reader of its margins should know.
+    """
+
+    module: str
+    title: str
+    about: str
+    paper: str
+    colour: str
+    positives_in_denominator: bool = False
+    needs_labels: bool = True
+    hyper_parameters: tuple[HyperParameter, ...] = ()
+    margin_note: str | None = None
+
+    def formula(self, **hyper_parameters: float) -> Formula:
+        """Return what the kernels compute, with these hyper-parameters in place of the defaults."""
+        values = {own.name: own.default for own in self.hyper_parameters} | hyper_parameters
+        return Formula(self.positives_in_denominator, values.get("epsilon", 0.0))
+
+    def load(self) -> Any:
+        """Import and return its module class."""
+        return load(self.module)
+
+
+LOSSES: dict[str, Loss] = {
+    "sincere": Loss(
+        module="sincere.losses.modules:SINCERELoss",
+        title="SINCERE",
+        about="the denominator holds the positive and the negatives",
+        paper="https://arxiv.org/abs/2309.14277",
+        colour="#0072B2",
+    ),
+    "supcon": Loss(
+        module="sincere.losses.modules:SupConLoss",
+        title="SupCon",
+        about="the denominator holds every other item",
+        paper="https://arxiv.org/abs/2004.11362",
+        colour="#D55E00",
+        positives_in_denominator=True,
+    ),
+    "eps-supinfonce": Loss(
+        module="sincere.losses.modules:EpsSupInfoNCELoss",
+        title="eps-SupInfoNCE",
+        about="SINCERE with a margin epsilon on the positive",
+        paper="https://arxiv.org/abs/2211.05568",
+        colour="#009E73",
+        hyper_parameters=(HyperParameter("epsilon", 0.25, "Margin of eps-supinfonce; other losses have none."),),
+        margin_note="the paper does not compare margins of eps-SupInfoNCE: its epsilon asks for a margin of its own",
+    ),
+    "infonce": Loss(
+        module="sincere.losses.modules:InfoNCELoss",
+        title="InfoNCE",
+        about="self-supervised: the views of one image are its positives",
+        paper="https://arxiv.org/abs/1807.03748",
+        colour="#CC79A7",
+        needs_labels=False,
+    ),
+}
+DEFAULT_LOSS = "sincere"
+COMPARED_LOSSES = ("sincere", "supcon", "eps-supinfonce")  # by `sincere compare`, unless others are named
+
+ENCODERS: dict[str, str] = {
+    "small": "sincere.models.small:small",
+    "resnet18": "sincere.models.resnet:resnet18",
+    "resnet34": "sincere.models.resnet:resnet34",
+    "resnet50": "sincere.models.resnet:resnet50",
+    "resnet101": "sincere.models.resnet:resnet101",
+}
+TIMM = "timm:"  # prefix of a name that timm knows
+HEADS: dict[str, str] = {
+    "mlp": "sincere.models.heads:mlp",
+    "linear": "sincere.models.heads:linear",
+    "none": "sincere.models.heads:none",
+}
+
+# Families of metrics: functions from a `ModelOutputs` to its `Metric`s, by name.
+METRICS: dict[str, str] = {
+    "margin": "sincere.evaluation.margins:measure",
+    "knn": "sincere.evaluation.knn:measure",
+    "linear": "sincere.evaluation.probe:measure",
+    "retrieval": "sincere.evaluation.retrieval:measure",
+}
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """A named set of random changes; 0, 1 or None leave one out.
+
+    Attributes:
+        crop_area: Smallest and largest fraction of the area that a crop keeps.
+        crop_ratio: Smallest and largest width over height of a crop, uniform in the logarithm.
+        flip: Probability of a horizontal flip.
+        jitter: Strength of brightness, contrast, saturation and hue changes.
+        jitter_probability: Probability that an image is jittered at all.
+        grey: Probability that an image loses its colours.
+        rotation: Largest rotation, in degrees.
+        shift: Largest shift, as a fraction of the side.
+        zoom: Smallest and largest zoom.
+        noise: Standard deviation of pixel noise, as a fraction of the full range.
+    """
+
+    crop_area: tuple[float, float] | None = None
+    crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.0
+    jitter: tuple[float, float, float, float] | None = None
+    jitter_probability: float = 0.8
+    grey: float = 0.0
+    rotation: float = 0.0
+    shift: float = 0.0
+    zoom: tuple[float, float] = (1.0, 1.0)
+    noise: float = 0.0
+
+    @property
+    def moves(self) -> bool:
+        """Tell whether pixels change their position."""
+        geometry = (self.crop_area, self.flip, self.rotation, self.shift, self.zoom)
+        return geometry != (None, 0.0, 0.0, 0.0, (1.0, 1.0))
+
+
+AUGMENTATIONS: dict[str, Augmentation] = {
+    "paper": Augmentation(crop_area=(0.2, 1.0), flip=0.5, jitter=(0.4, 0.4, 0.4, 0.1), grey=0.2),
+    "crops": Augmentation(crop_area=(0.2, 1.0), flip=0.5),
+    "light": Augmentation(crop_area=(0.7, 1.0), flip=0.5),
+    "digits": Augmentation(rotation=12.0, shift=0.1, zoom=(0.9, 1.1), noise=0.05),
+    "none": Augmentation(),
+}
+SAMPLERS = ("auto", "shuffle", "balanced", "p-by-k")
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """Defaults of an optimiser."""
+
+    learning_rate: float
+    weight_decay: float
+
+
+OPTIMIZERS: dict[str, Optimizer] = {
+    "sgd": Optimizer(learning_rate=0.5, weight_decay=1e-4),
+    "muon": Optimizer(learning_rate=0.06, weight_decay=0.17),
+}
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
+
+def find_loss(name: str, *, caller: str) -> Loss:
+    """Return a loss by name.
+
+    Raises:
+        InputValueError: There is no such name; the message lists the names and the nearest one.
+    """
+    return LOSSES[choice(caller, "loss", name, LOSSES)]
+
+
+def loss_title(name: str) -> str:
+    """Return the name of a loss in tables and figures; results may tell of one that is no longer here."""
+    return LOSSES[name].title if name in LOSSES else name
+
+
+def load(target: str) -> Any:
+    """Import what "module:attribute" names.
+
+    Example:
+        >>> load("math:sqrt")(9.0)
+        3.0
+    """
+    module, attribute = target.split(":")
+    return getattr(import_module(module), attribute)
+
+
+def load_named(table: Mapping[str, str], name: str, *, caller: str, argument: str) -> Any:
+    """Import what a table holds under a name.
+
+    Raises:
+        InputValueError: There is no such name; the message lists the names and the nearest one.
+
+    Example:
+        >>> load_named({"root": "math:sqrt"}, "root", caller="demo", argument="function")(9.0)
+        3.0
+    """
+    return load(table[choice(caller, argument, name, table)])
