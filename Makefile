@@ -15,7 +15,7 @@ $(VENV)/.ready: pyproject.toml
 # The demo needs none of the development tools.
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[all]'
 	touch $@
 
 demo: $(VENV)/.installed  ## compare three losses on the embedded digits: a table, and a report to open

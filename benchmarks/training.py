@@ -101,7 +101,13 @@ def measure_epoch(path: Path, data: Dataset, n_batches: int) -> dict[str, Any]:
     """The first epoch of `sincere train`, as its log has it, and a hand-written loop with the same optimiser."""
     seconds = {}
     with tempfile.TemporaryDirectory() as folder:
-        options = {"epochs": 1, "batch_size": BATCH, "n_views": N_VIEWS, "augmentation": "paper", "validate_every": 2}
+        options: Any = {
+            "epochs": 1,
+            "batch_size": BATCH,
+            "n_views": N_VIEWS,
+            "augmentation": "paper",
+            "validate_every": 2,
+        }
         run = train(data=path, out=Path(folder) / "run", quiet=True, **options)
         row = json.loads((run.folder / "metrics.jsonl").read_text().splitlines()[0])
         whole = row["step"] * BATCH / row["images_per_second"]

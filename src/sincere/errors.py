@@ -6,6 +6,8 @@ from __future__ import annotations
 class SincereError(Exception):
     """Base of every error raised on purpose by this package."""
 
+    exit_code = 2  # of the command that it ends
+
 
 class InputValueError(SincereError, ValueError):
     """An argument has the right type and a wrong value or shape."""
@@ -21,6 +23,26 @@ class UnsupportedError(SincereError, RuntimeError):
 
 class InputTypeError(SincereError, TypeError):
     """An argument has the wrong type."""
+
+
+class MissingPackageError(SincereError, ImportError):
+    """A package that this part of `sincere` needs is not installed."""
+
+
+def missing_package(caller: str, error: ModuleNotFoundError) -> str:
+    """Return one line that says what to install.
+
+    Raises:
+        ModuleNotFoundError: What is missing is a part of this package.
+
+    Example:
+        >>> missing_package("sincere train", ModuleNotFoundError("...", name="pydantic.fields"))
+        "sincere train needs pydantic, which is not installed; install it with: pip install 'sincere[all]'"
+    """
+    name = (error.name or "").partition(".")[0]
+    if name in ("", "sincere"):
+        raise error
+    return f"{caller} needs {name}, which is not installed; install it with: pip install 'sincere[all]'"
 
 
 def first_line(error: BaseException) -> str:

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from sincere.cli import VERBS, main
-from sincere.records.comparing import CompareRequest
-from sincere.records.config import Settings, TrainRequest, TrainSettings, read_settings, write_config
-from sincere.records.measuring import EvaluateRequest, TransferRequest
+from sincere.records.config import read_settings, write_config
+from sincere.settings.requests import REQUESTS, RunSettings, TrainRequest
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -35,13 +34,40 @@ def test_help_of_a_verb_starts_no_torch(verb: str) -> None:
     code += "sys.exit('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    assert "usage: sincere" in result.stdout
+    assert f"Usage: sincere {verb}" in result.stdout
 
 
-@pytest.mark.parametrize("record", [TrainRequest, CompareRequest, EvaluateRequest, TransferRequest])
-def test_every_setting_has_a_help_text(record: type[Settings]) -> None:
-    for name, field in record.model_fields.items():
-        assert field.description, name
+def test_every_verb_has_a_request() -> None:
+    assert REQUESTS.keys() == VERBS.keys()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_names_every_setting_and_fits_the_terminal(
+    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([verb, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    for setting in REQUESTS[verb].settings():
+        assert (setting.name.upper() if setting.positional else f"--{setting.name.replace('_', '-')} ") in text
+
+
+def test_help_is_grouped_with_the_most_used_flags_first(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["train", "--help"])
+    titles = [line.split("─ ")[1].split(" ─")[0] for line in capsys.readouterr().out.splitlines() if "╭─ " in line]
+    assert titles == [
+        "Most used",
+        "Data",
+        "Loss",
+        "Model",
+        "Batches and augmentation",
+        "Optimisation",
+        "Validation",
+        "Machine",
+        "Run",
+    ]
+    assert len(TrainRequest.most_used) == 10
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
@@ -54,21 +80,47 @@ def test_every_setting_has_a_help_text(record: type[Settings]) -> None:
         ("train --loss s", "sincere supcon"),
         ("transfer --to fash", "fashion-mnist"),
         ("evaluate --metrics kn", "knn"),
+        ("train --sampler b", "balanced"),
+        ("train --data pho", "photos/ photos.npz"),
+        ("train --data photos/c", "photos/cat/"),
+        ("report --fig", "--figures"),
+        ("completion f", "fish"),
     ],
 )
 def test_completion_in_bash(words: str, completed: str, tmp_path: Path) -> None:
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    (tmp_path / "photos.npz").touch()
     (tmp_path / "completion").write_text(run("completion", "bash").stdout)
+    folder = Path(sys.executable).parent  # where the scripts find `sincere`
     line = f"sincere {words}"
-    script = f"source {tmp_path}/completion; COMP_WORDS=({line}); COMP_CWORD={len(line.split()) - 1}; _shtab_sincere"
-    result = subprocess.run(
-        ["bash", "-c", f"{script}; echo ${{COMPREPLY[@]}}"], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == completed
+    setup = f"PATH={folder}:$PATH; source completion; COMP_WORDS=({line}); COMP_CWORD={len(line.split()) - 1}"
+    script = f"{setup}; COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}; _sincere; echo ${{COMPREPLY[@]}}"
+    result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert result.stdout.split() == completed.split()
+
+
+@pytest.mark.parametrize(("shell", "sign"), [("zsh", "#compdef sincere"), ("fish", "complete -c sincere")])
+def test_completion_in_other_shells(shell: str, sign: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert sign in script
+    assert all(name in script for name in ("sampler", "p-by-k", "eps-supinfonce", "transfer"))
+    if shutil.which(shell) is not None:
+        check = subprocess.run([shell, "-n"], input=script, text=True, capture_output=True, check=False)
+        assert check.returncode == 0, check.stderr
 
 
 def test_completion_of_an_unknown_shell(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "zhs"]) == 2
-    assert "Did you mean 'zsh'?" in capsys.readouterr().err
+    assert "shell must be 'bash', 'zsh' or 'fish'; got 'zhs'" in capsys.readouterr().err
+
+
+def test_what_is_not_installed_is_named_with_the_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    code = "import sys; sys.modules['pydantic'] = None; from sincere.cli import main; sys.exit(main(['compare']))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    remedy = "install it with: pip install 'sincere[all]'"
+    assert result.stderr == f"sincere: sincere compare needs pydantic, which is not installed; {remedy}\n"
 
 
 def test_settings_from_a_file_hold_for_every_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,18 +140,24 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["trian"], "sincere: 'trian' is not a verb; did you mean 'train'?\n"),
         (["dance"], "sincere: 'dance' is not a verb; the verbs are compare, train, evaluate, transfer, report, "),
         (["train", "--data", "digts"], "did you mean 'digits'?\n"),
-        (["train", "--temperature", "0"], "sincere: settings: temperature input should be greater than 0; got 0.0\n"),
+        (["train", "--temperature", "0"], "sincere: train: temperature must be greater than 0; got 0.0\n"),
         (["train", "--config", "missing.toml"], "sincere: missing.toml: no such file\n"),
-        (["train", "--temprature", "1"], "sincere: train: Unrecognized options: --temprature"),
+        (["train", "--temprature", "1"], "sincere: train: unknown option: --temprature"),
         (["train", "--temprature", "1"], "Did you mean --temperature?\n"),
-        (["train", "--epochs", "many"], "sincere: train: Error parsing --epochs: must be INT; got 'many'"),
-        (["train", "--out", ""], "sincere: settings: out must be the name of a folder\n"),
-        (["train", "--config"], "sincere: train: --config needs the name of a TOML file\n"),
-        (["train", "--nesterov", "--momentum", "0"], "sincere: settings: nesterov needs momentum above 0\n"),
-        (["train", "--seed", "18446744073709551616"], "sincere: settings: seed input should be less than"),
+        (
+            ["train", "--epochs", "many"],
+            'sincere: train: invalid value for --epochs: unable to convert "many" into int',
+        ),
+        (["train", "--out", ""], "sincere: train: out must be the name of a folder\n"),
+        (["train", "--config"], "sincere: train: --config needs a value\n"),
+        (["train", "--nesterov", "--momentum", "0"], "sincere: train: nesterov needs momentum above 0\n"),
+        (["train", "--seed", "18446744073709551616"], "sincere: train: seed must be less than"),
         (["train", "--precision", "16-mixed"], "precision must not be 16-mixed on cpu"),
         (["train", "--out", "/dev/null/run"], "sincere: "),
         (["train", "--loss", "sincer"], "Did you mean 'sincere'?\n"),
+        (["train", "digits"], "sincere: train: unexpected argument 'digits'; --help lists the options\n"),
+        (["train", "--epochs", "3", "--epochs", "4"], "sincere: train: parameter --epochs specified multiple times\n"),
+        (["evaluate"], "sincere: evaluate: RUN is missing; --help explains it\n"),
         (["train", "--resume", "--out", "nowhere"], "sincere: nowhere: holds no run to resume; leave out --resume"),
     ],
 )
@@ -123,7 +181,8 @@ def test_flags_win_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("sincere.workflows.train.run_training", seen.append)
     (tmp_path / "mine.toml").write_text('temperature = 0.2\nepochs = 7\nclasses = ["3", "8"]\n')
     assert main(["train", "--config", str(tmp_path / "mine.toml"), "--epochs", "9"]) == 0
-    assert (seen[0].temperature, seen[0].epochs, seen[0].classes) == (0.2, 9, ("3", "8"))
+    request = seen[0]
+    assert (request.loss.temperature, request.optimisation.epochs, request.data.classes) == (0.2, 9, ("3", "8"))
     (tmp_path / "mine.toml").write_text("temprature = 0.2\n")
     assert main(["train", "--config", str(tmp_path / "mine.toml")]) == 2
 
@@ -132,17 +191,17 @@ def test_classes_are_words(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[TrainRequest] = []
     monkeypatch.setattr("sincere.workflows.train.run_training", seen.append)
     main(["train", "--data", "cifar10.npz", "--classes", "cat", "dog", "--seed", "4"])
-    assert seen[0].classes == ("cat", "dog")
+    assert seen[0].data.classes == ("cat", "dog")
     assert seen[0].folder() == Path("runs/cifar10-sincere-4")
 
 
 def test_resume_needs_only_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[TrainRequest] = []
     monkeypatch.setattr("sincere.workflows.train.run_training", seen.append)
-    write_config(TrainSettings(data="cifar10.npz", temperature=0.07), tmp_path)
+    write_config(RunSettings.make(data="cifar10.npz", temperature=0.07).stored(), tmp_path)
     for out in (["--out", str(tmp_path)], [f"--out={tmp_path}"]):
         assert main(["train", "--resume", *out]) == 0
-    assert {(request.data, request.temperature) for request in seen} == {("cifar10.npz", 0.07)}
+    assert {(request.data.source, request.loss.temperature) for request in seen} == {("cifar10.npz", 0.07)}
 
 
 def test_resume_finds_the_default_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,15 +209,16 @@ def test_resume_finds_the_default_folder(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("sincere.workflows.train.run_training", seen.append)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "digits-supcon-0").mkdir(parents=True)
-    write_config(TrainSettings(loss="supcon", head="linear"), tmp_path / "runs" / "digits-supcon-0")
+    settings = RunSettings.make(loss="supcon", head="linear")
+    write_config(settings.stored(), tmp_path / "runs" / "digits-supcon-0")
     assert main(["train", "--resume", "--loss", "supcon"]) == 0
-    assert seen[0].head == "linear"
+    assert seen[0].model.head == "linear"
 
 
 def test_settings_survive_the_file(tmp_path: Path) -> None:
-    settings = TrainSettings(data="a 'b'.npz", classes=("<x>", "é"), epochs=3, learning_rate=0.1)
-    write_config(settings, tmp_path)
-    assert TrainSettings.make(**read_settings(tmp_path / "config.toml")) == settings
+    settings = RunSettings.make(data="a 'b'.npz", classes=("<x>", "é"), epochs=3, learning_rate=0.1)
+    write_config(settings.stored(), tmp_path)
+    assert RunSettings.make(**read_settings(tmp_path / "config.toml")) == settings
 
 
 def test_datasets(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -13,18 +13,19 @@ from importlib import import_module
 
 from sincere import __version__
 from sincere.checks import printable
-from sincere.errors import InputValueError, SincereError
+from sincere.errors import InputValueError, SincereError, missing_package
 
-VERBS: dict[str, tuple[str, str]] = {
-    "compare": ("sincere.cli.compare:main", "train several losses on the same data, compare them, write a report"),
-    "train": ("sincere.cli.train:main", "learn an embedding from labelled images"),
-    "evaluate": ("sincere.cli.evaluate:main", "measure the model of a run, every figure with its interval"),
-    "transfer": ("sincere.cli.transfer:main", "measure the model of a run on another data set"),
-    "report": ("sincere.cli.report:main", "write the report of stored results again"),
-    "completion": ("sincere.cli.completion:main", "print a script that completes commands in a shell"),
-    "datasets": ("sincere.cli.datasets:main", "list the data sets known by name"),
+VERBS: dict[str, str] = {  # each has a module of its name, and a request in sincere.settings.requests
+    "compare": "train several losses on the same data, compare them, write a report",
+    "train": "learn an embedding from labelled images",
+    "evaluate": "evaluate the model of a run: every metric with its confidence interval",
+    "transfer": "evaluate the model of a run on another data set",
+    "report": "write the report of stored results again",
+    "datasets": "list the data sets known by name",
+    "completion": "print a script that completes commands in a shell",
 }
 USAGE_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
+COMPLETE = "__complete"  # what the completion scripts call
 LONGEST = 1000  # characters of a message
 RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "JSM_NAMESPACE_RANK")
 
@@ -42,6 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"sincere {__version__}")
         return 0
     verb, rest = words[0], words[1:]
+    if verb == COMPLETE:
+        from sincere.cli.completion import complete
+
+        complete(words)
+        return 0
     if verb not in VERBS:
         near = get_close_matches(verb, VERBS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"the verbs are {', '.join(VERBS)}"
@@ -65,16 +71,17 @@ def _ignore_interrupts() -> None:
 
 def _run(verb: str, rest: list[str]) -> int:
     """Run a verb; what goes wrong is one line."""
-    module, attribute = VERBS[verb][0].split(":")
     try:
         _check_ranks()
-        run: Callable[[list[str]], int] = getattr(import_module(module), attribute)
-        code = run(rest)
+        run: Callable[[list[str]], None] = import_module(f"sincere.cli.{verb}").main
+        run(rest)
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where it is noticed that nobody reads it
-        return code
+        return 0
     except SincereError as error:
-        return _fail(str(error))
+        return _fail(str(error), error.exit_code)
+    except ModuleNotFoundError as error:
+        return _fail(missing_package(f"sincere {verb}", error))
     except OSError as error:
         if isinstance(error, BrokenPipeError):  # the reader of our output went away, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -97,7 +104,7 @@ def _check_ranks() -> None:
 
 
 def _help() -> str:
-    verbs = "\n".join(f"  {verb:10s} {about}" for verb, (_, about) in VERBS.items())
+    verbs = "\n".join(f"  {verb:10s} {about}" for verb, about in VERBS.items())
     return (
         "sincere: supervised contrastive learning\n\n"
         f"usage: sincere VERB [options]\n\n{verbs}\n\n"
@@ -105,10 +112,10 @@ def _help() -> str:
     )
 
 
-def _fail(message: str) -> int:
+def _fail(message: str, code: int = USAGE_ERROR) -> int:
     rank = os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))  # of a process that shares a run
     text = printable(" ".join(message.splitlines()))
     if len(text) > LONGEST:
         text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
     print(f"sincere: {'' if rank == '0' else f'rank {printable(rank)}: '}{text}", file=sys.stderr)
-    return USAGE_ERROR
+    return code

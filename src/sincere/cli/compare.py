@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import sys
-
-from rich.console import Console
-
-from sincere.checks import printable
-from sincere.cli import INTERRUPTED
 from sincere.cli.flags import parse_request
 from sincere.data.identity import source_digest
-from sincere.records.comparing import ONE_EACH, CompareRequest, stored_results
+from sincere.records.comparison import stored_results
 from sincere.records.results import REPORT
 from sincere.report.tables import show
+from sincere.settings.requests import CompareRequest
+from sincere.workflows.messages import Messages
 
 
-def main(arguments: list[str]) -> int:
-    """Run the verb."""
-    request = parse_request(CompareRequest, arguments, verb="compare", hidden=[*ONE_EACH, "devices", "nodes"])
-    if (stored := stored_results(request, source_digest(request.data, request.data_dir))) is not None:
+def main(arguments: list[str]) -> None:
+    """Run the verb; a comparison that is done already is shown without starting torch."""
+    request = parse_request(CompareRequest, arguments)
+    folder, messages = request.folder(), Messages(quiet=request.quiet)
+    digest = source_digest(request.data.source, request.data.data_dir)
+    if not request.overwrite and (stored := stored_results(folder, request.identity(), digest)) is not None:
+        messages.say(f"{folder}: is done already; --overwrite starts over")
         if not request.quiet:
-            print(printable(f"{request.folder()}: is done already; --overwrite starts over"))
-            show(stored, request.folder() / REPORT, Console())
-        return 0
-    from sincere.training.interruption import InterruptedRunError
+            show(stored, folder / REPORT, messages.console)
+        return
     from sincere.workflows.compare import run_comparison
 
-    try:
-        run_comparison(request)
-    except InterruptedRunError as stopped:
-        print(f"sincere: {stopped}; the same command resumes it", file=sys.stderr)
-        return INTERRUPTED
-    return 0
+    run_comparison(request, messages)

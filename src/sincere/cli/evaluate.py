@@ -1,15 +1,14 @@
-"""`sincere evaluate`: measure the model of a run."""
+"""`sincere evaluate`: evaluate the model of a run."""
 
 from __future__ import annotations
 
 from sincere.cli.flags import parse_request
-from sincere.records.measuring import EvaluateRequest
+from sincere.settings.requests import EvaluateRequest
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> None:
     """Run the verb."""
-    request = parse_request(EvaluateRequest, arguments, verb="evaluate")
+    request = parse_request(EvaluateRequest, arguments)
     from sincere.workflows.evaluate import run_evaluation
 
     run_evaluation(request)
-    return 0

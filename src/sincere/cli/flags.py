@@ -1,138 +1,171 @@
-"""Settings as flags: names, types, help texts and defaults come from the record; values are checked by it alone."""
+"""The command line of a request: flags, grouped help, errors and completion, all from its settings.
+
+Cyclopts parses; values are checked by the request alone, so that flags, TOML files and Python share one wording.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import io
-import re
-from collections.abc import Iterable, Mapping
-from inspect import cleandoc
+import inspect
+from collections.abc import Sequence
+from glob import escape
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from types import GenericAlias, NoneType
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
-import tyro
+from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter, Token, UnusedCliTokensError
+from cyclopts.completion import CompletionContext
+from pydantic import SkipValidation
 
+from sincere.data.catalog import DATASETS
 from sincere.errors import InputValueError
-from sincere.records.config import Settings, read_settings
+from sincere.records.config import read_settings
+from sincere.settings.record import Request, Setting
 
-Record = TypeVar("Record", bound=Settings)
-_FRAME = "│─╭╮╰╯ \n"
+R = TypeVar("R", bound=Request)
+MOST_USED, CONFIG = "Most used", "config"
+CONFIG_HELP = "TOML file with any of these settings; flags win over it."
 
 
-def parse_request(record: type[Record], arguments: list[str], *, verb: str, hidden: Iterable[str] = ()) -> Record:
+def parse_request(record: type[R], arguments: Sequence[str]) -> R:
     """Return what the flags ask for, over the settings of --config.
 
     Raises:
         InputValueError: A flag is unknown or a value is wrong, in one line.
+        DataError: The file of --config is missing or no TOML.
     """
-    defaults, flags = split_config(arguments, verb=verb)
-    return request_from(record, flags, defaults, verb=verb, hidden=hidden)
+    return record.make(**given_settings(record, arguments))
 
 
-def request_from(
-    record: type[Record], flags: list[str], defaults: Mapping[str, Any], *, verb: str, hidden: Iterable[str] = ()
-) -> Record:
-    """Return what the flags ask for, over these settings; `hidden` fields have no flag.
+def given_settings(record: type[Request], arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the settings that were given, by flags or in the file of --config, unchecked.
 
     Raises:
-        InputValueError: A flag is unknown or a value is wrong, in one line.
+        InputValueError: A flag is unknown or lacks its value.
+        DataError: The file of --config is missing or no TOML.
+        SystemExit: The help was asked for, and is printed.
     """
-    return record.make(**{**defaults, **_parsed(record, flags, verb=verb, defaults=defaults, hidden=set(hidden))})
-
-
-def split_config(arguments: list[str], *, verb: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the settings of --config, and the other arguments.
-
-    Raises:
-        InputValueError: There is no name after it.
-        DataError: There is no such file, or it is no TOML.
-    """
-    settings, rest, words = dict[str, Any](), list[str](), iter(arguments)
-    for word in words:
-        name, _, value = word.partition("=")
-        if name != "--config":
-            rest.append(word)
-            continue
-        value = value or next(words, "")
-        if not value:
-            raise InputValueError(f"{verb}: --config needs the name of a TOML file")
-        settings = read_settings(Path(value))
-    return settings, rest
-
-
-def _parsed(
-    record: type[Record], arguments: list[str], *, verb: str, defaults: Mapping[str, Any], hidden: set[str]
-) -> dict[str, Any]:
-    """Return the settings that the flags and the defaults give, unchecked."""
-    fields: list[tuple[str, Any, Any]] = []
-    ordered = sorted(record.model_fields, key=lambda name: _rank(record, name))
-    for name in (name for name in ordered if name not in hidden):
-        field = record.model_fields[name]
-        default = defaults.get(name, dataclasses.MISSING if field.is_required() else field.default)
-        default = tuple(default) if isinstance(default, list) else default
-        told = " ".join(map(str, default)) if isinstance(default, tuple) else default
-        hint = "(required)" if field.is_required() else "" if default is None else f"(default: {told})"
-        extra = field.json_schema_extra
-        positional = isinstance(extra, dict) and bool(extra.get("positional"))
-        metavar = name.upper() if positional else _metavar(field.annotation)
-        shown = tyro.conf.arg(help=field.description, help_behavior_hint=hint, metavar=metavar)
-        marks = (tyro.conf.Positional,) if positional else ()
-        fields.append((name, _annotated(field.annotation, shown, *marks), dataclasses.field(default=default)))
-    told = tyro.conf.arg(
-        help="TOML file with any of these settings; flags win over it.", help_behavior_hint="", metavar="FILE"
+    app = App(
+        name=f"sincere {record.verb}",
+        help=_paragraphs(record),
+        help_epilogue=_examples(record),
+        help_format="plaintext",
+        help_flags=[],
+        version_flags=[],
     )
-    config = ("config", _annotated(Path | None, told), dataclasses.field(default=None))  # read by `split_config`
-    flags: Any = dataclasses.make_dataclass("Flags", [*fields, config], kw_only=True)
-    said = io.StringIO()
+    app.default(_command(record))
+    if any(word in ("--help", "-h") for word in arguments):
+        app.help_print([])
+        raise SystemExit(0)
     try:
-        with contextlib.redirect_stderr(said):
-            options: Any = tyro.cli(flags, prog=f"sincere {verb}", description=_paragraphs(record), args=arguments)
-    except SystemExit as stop:
-        if not stop.code:  # --help
-            raise
-        raise InputValueError(f"{verb}: {_one_line(said.getvalue())}") from None
-    return {name: getattr(options, name) for name, _, _ in fields}
+        _, bound, _ = app.parse_args(list(arguments), exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        raise InputValueError(f"{record.verb}: {_one_line(error, arguments)}") from None
+    flags = dict(bound.arguments)
+    config = flags.pop(CONFIG, None)
+    return {**(read_settings(Path(config)) if config is not None else {}), **flags}
 
 
-def _annotated(annotation: Any, *marks: Any) -> Any:
-    return Annotated[annotation, *marks]
+def add_command(app: App, record: type[Request], *, about: str) -> None:
+    """Add a verb with all its flags to an app."""
+    app.command(_command(record), name=record.verb, help=about)
 
 
-def _paragraphs(record: type[Settings]) -> str:
-    """Return what the record says of itself, each paragraph as one line."""
-    paragraphs = cleandoc(record.__doc__ or "").split("\n\n")
-    return "\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+def _command(record: type[Request]) -> Any:
+    """Return a function whose signature has a parameter for each setting."""
+
+    def command(**settings: Any) -> None:
+        """Take the settings; only its signature is used."""
+
+    settings = sorted(record.settings(), key=lambda setting: _rank(record, setting))
+    titles = [MOST_USED, *dict.fromkeys(setting.concern for setting in record.settings())]
+    groups = {title: Group(title, sort_key=number) for number, title in enumerate(titles, start=1)}
+    parameters = [
+        _parameter(setting, groups[MOST_USED if setting.name in record.most_used else setting.concern])
+        for setting in settings
+    ]
+    config = Parameter(help=CONFIG_HELP, group=groups.get(record.title), converter=_as_given)
+    parameters.append(_keyword(CONFIG, Annotated[Path | None, config], None))
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return command
 
 
-def _rank(record: type[Settings], name: str) -> int:
-    """Return where a flag stands in the help: what is asked for most comes first."""
-    return record.leading.index(name) if name in record.leading else len(record.leading)
+def _paragraphs(record: type[Request]) -> str:
+    """Return what the record says of itself, each paragraph as one line, which is wrapped to the terminal."""
+    return "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(record.__doc__ or "").split("\n\n"))
 
 
-def _metavar(annotation: Any) -> str | None:
-    """Return what stands for a value in the help: its kind without the None; None is tyro's own choice."""
-    kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
-    kind = annotation
-    if get_origin(annotation) in (Union, UnionType) and len(kinds) == 1:
-        kind = kinds[0]
-    if get_origin(kind) is tuple:
-        item = get_args(kind)[0]
-        word = "N" if item is int or get_args(item)[:1] == (int,) else "NAME"
-        return f"{word} [{word} ...]"
-    return str(kind.__name__).upper() if kind is not annotation else None
+def _examples(record: type[Request]) -> str:
+    """Return the examples of a request: each command, and below it what it does."""
+    lines = (f"  {command}\n      {about}" for command, about in record.examples)
+    return "Examples:\n" + "\n".join(lines) if record.examples else ""
 
 
-def _one_line(box: str) -> str:
-    """Return what stands in tyro's framed message, without its title and its reference to the help."""
-    lines = [line.strip(_FRAME) for line in box.splitlines()]
-    kept = [line for line in lines[1:] if line.strip("-") and not line.startswith("For full")]
-    text = re.sub(r"\s+", " ", " ".join(kept))
-    text = re.split(r" (?:Got errors|Argument helptext):", text)[0]
-    if missing := re.match(r"Missing from sincere \w+: (--[\w-]+|\w+)", text):
-        return f"{missing[1]} is missing; --help explains it"
-    text = re.sub(
-        r"no type matching \{None\}\|(\w+) could be instantiated from \['(.*)'\]", r"must be \1; got '\2'", text
+def _rank(record: type[Request], setting: Setting) -> tuple[bool, int]:
+    """Return the position of a flag in the help: positional arguments, then the most used, then the rest."""
+    used = record.most_used
+    return not setting.positional, used.index(setting.name) if setting.name in used else len(used)
+
+
+def _parameter(setting: Setting, group: Group) -> inspect.Parameter:
+    kind = _kind(setting)
+    shown = " ".join(map(str, setting.default)) if isinstance(setting.default, tuple) else setting.default
+    parameter = Parameter(
+        help=" ".join(setting.help.split()),
+        group=None if setting.positional else group,
+        show_default=(lambda value: shown) if shown is not None and shown is not False else False,
+        converter=None if kind in (bool, int, float) else _as_given,
+        completer=_data_sources if setting.choices is not None and setting.choices.paths else None,
+        consume_multiple=get_origin(kind) is tuple,
+        negative_iterable=(),
     )
-    return re.sub(r" Perhaps you meant: (--[\w-]+).*", r". Did you mean \1?", text)
+    optional = setting.default is None and not setting.required
+    annotation: Any = Annotated[kind | None if optional else kind, parameter, SkipValidation]  # the record checks
+    if setting.positional:
+        return inspect.Parameter(setting.name, inspect.Parameter.POSITIONAL_ONLY, annotation=annotation)
+    return _keyword(setting.name, annotation, inspect.Parameter.empty if setting.required else setting.default)
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def _kind(setting: Setting) -> Any:
+    """Return the type of a value as help and completion show it: names to choose from, paths, numbers, text."""
+    kind = setting.annotation
+    kinds = [part for part in get_args(kind) if part is not NoneType]
+    if NoneType in get_args(kind) and len(kinds) == 1:
+        kind = kinds[0]
+    several = get_origin(kind) is tuple
+    if several:
+        item = get_args(kind)[0]
+        kind = get_args(item)[0] if get_origin(item) is Annotated else item
+    if setting.choices is not None:
+        kind = Literal[tuple(setting.choices.names)] if setting.choices.names else Path
+    return GenericAlias(tuple, (kind, ...)) if several else kind
+
+
+def _data_sources(context: CompletionContext) -> list[str]:
+    """Return what may stand for data: names of data sets, folders and files."""
+    folder, _, start = context.incomplete.rpartition("/")
+    where = Path(folder + "/" if context.incomplete.startswith("/") else folder or ".").expanduser()
+    found = sorted(path for path in where.glob(f"{escape(start)}*") if start or not path.name.startswith("."))
+    prefix = f"{folder}/" if "/" in context.incomplete else ""
+    paths = [f"{prefix}{path.name}{'/' if path.is_dir() else ''}" for path in found]
+    return [*(name for name in DATASETS if name.startswith(context.incomplete)), *paths]
+
+
+def _one_line(error: CycloptsError, arguments: Sequence[str]) -> str:
+    """Return what is wrong with the command line."""
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        name = error.argument.name
+        return f"{name} needs a value" if name in arguments else f"{name} is missing; --help explains it"
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        return f"unexpected argument {error.unused_tokens[0]!r}; --help lists the options"
+    message = " ".join(str(error).split()).removesuffix(".")
+    return f"{message[:1].lower()}{message[1:]}"
+
+
+def _as_given(kind: Any, tokens: Sequence[Token]) -> Any:
+    """Return values as they were typed: the record checks names and numbers, and a path keeps its form."""
+    values = [token.value for token in tokens]
+    return tuple(values) if get_origin(kind) is tuple else values[0]

@@ -1,15 +1,14 @@
-"""`sincere transfer`: measure the model of a run on another data set."""
+"""`sincere transfer`: evaluate the model of a run on another data set."""
 
 from __future__ import annotations
 
 from sincere.cli.flags import parse_request
-from sincere.records.measuring import TransferRequest
+from sincere.settings.requests import TransferRequest
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> None:
     """Run the verb."""
-    request = parse_request(TransferRequest, arguments, verb="transfer")
+    request = parse_request(TransferRequest, arguments)
     from sincere.workflows.transfer import run_transfer
 
     run_transfer(request)
-    return 0

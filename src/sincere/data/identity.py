@@ -11,7 +11,7 @@ from sincere.data.listing import file_facts, file_list, files_below, listing_dig
 from sincere.data.load_options import LoadOptions
 
 
-def source_digest(data: str, data_dir: str | None = None) -> str | None:
+def source_digest(data: str, data_dir: Path | None = None) -> str | None:
     """Return a digest of the names and the content of all files that would be loaded; None where there are none.
 
     Files are read once: while a file's status is unchanged, so is its content.
@@ -23,7 +23,7 @@ def source_digest(data: str, data_dir: str | None = None) -> str | None:
     path = Path(data)
     if data in DATASETS:
         below = DATASETS[data].folder
-        root = (Path(data_dir) if data_dir is not None else settings.root) / (below or "")
+        root = (data_dir or settings.root) / (below or "")
         if below is None or not root.is_dir():
             return None
         files, subject = file_list(root, files_below(root, images_only=False)), root

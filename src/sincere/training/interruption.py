@@ -15,6 +15,8 @@ from sincere.errors import SincereError
 class InterruptedRunError(SincereError):
     """A run was asked to stop and has saved a checkpoint."""
 
+    exit_code = 130
+
 
 class StopRequest:
     """While entered, holds back SIGTERM and the first SIGINT; `name` is the signal that came, or None."""

@@ -27,7 +27,7 @@ from sincere.errors import DataError, InputValueError, first_line
 from sincere.evaluation.embed import Embedded, embed
 from sincere.losses.distributed.collectives import gather, sizes_of
 from sincere.models.embedding import EmbeddingModel
-from sincere.records.config import TrainSettings
+from sincere.settings.machine import ClusterSettings
 from sincere.training.fit import TrainingError
 from sincere.workflows.hardware import choose_precision
 
@@ -36,7 +36,7 @@ LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"  # name of the interface
 WATCHER_SECONDS = 8.0  # Fabric looks at its processes every five
 
 
-def start_processes(settings: TrainSettings, device: torch.device) -> Fabric:
+def start_processes(settings: ClusterSettings, device: torch.device) -> Fabric:
     """Start the processes that the settings ask for, unless torchrun or SLURM has; each gets its own Fabric.
 
     Without such a launcher the other processes of this machine run the same command again. One that dies takes all

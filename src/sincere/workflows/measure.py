@@ -14,33 +14,30 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from sincere import checks
-from sincere.catalog import METRICS, load_named
+from sincere.catalog import METRICS, load
 from sincere.data.dataset import Dataset, ImageSet
 from sincere.data.loader import ViewLoader, plain_batches
 from sincere.data.samplers import make_sampler
 from sincere.data.splits import stratified_split
 from sincere.data.views import named_augmentation
 from sincere.errors import DataError, InputValueError
-from sincere.evaluation.embed import embed, half_is_enough
 from sincere.evaluation.margins import margin
-from sincere.evaluation.model_outputs import Measure, Part, Subject
+from sincere.evaluation.model_outputs import Measure, Subject
 from sincere.evaluation.probe import Probe, fast_probe, paper_probe
 from sincere.evaluation.projection import choose_points, in_the_plane, nearest_in
 from sincere.models.embedding import EmbeddingModel
 from sincere.records.arrays import MAP, PER_IMAGE, EmbeddingMap, PerImage
-from sincere.records.measuring import MeasureChoices, MeasureSettings
 from sincere.records.results import ClassRow, MarginAbout
 from sincere.records.tensors import write_tensors
+from sincere.settings.evaluation import EvaluationSettings
 from sincere.workflows.class_table import class_table, margin_about
-from sincere.workflows.hardware import bfloat16_gains
+from sincere.workflows.messages import Messages
+from sincere.workflows.outputs import Compute, Outputs, check_finite, embed_part, embed_parts
 from sincere.workflows.run_folder import EMBEDDINGS, PROBES
 
-PRECISION_SAMPLE = 1000  # test images on which half precision is tried
 PROBE_BATCH, PROBE_WEIGHT_DECAY = 128, 1e-4  # the paper's
 HELD_OUT = 0.1
 THUMBNAIL = 32  # pixels
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +108,7 @@ class Measured:
         return {PER_IMAGE: self.per_image().write(folder), MAP: self.embedding_map().write(folder)}
 
 
-def check_measurable(settings: MeasureChoices, data: Dataset) -> None:
+def check_measurable(settings: EvaluationSettings, data: Dataset) -> None:
     """Raise for what the data do not allow to measure, before anything is trained or embedded.
 
     Raises:
@@ -126,96 +123,60 @@ def check_measurable(settings: MeasureChoices, data: Dataset) -> None:
         raise DataError(f"{data.name}: linear needs a class with two training images; {remedy}")
 
 
-def check_metrics(settings: MeasureChoices) -> None:
-    """Raise for a metric that does not exist, before anything is loaded.
-
-    Raises:
-        InputValueError: With the names there are and the nearest one.
-    """
-    for name in settings.metrics:
-        load_named(METRICS, name, caller="evaluate", argument="metric")
-
-
 def measure(
     model: EmbeddingModel,
     data: Dataset,
-    settings: MeasureSettings,
+    settings: EvaluationSettings,
     *,
+    seed: int,
     device: torch.device,
     temperature: float,
-    say: Say,
+    messages: Messages,
+    outputs: Outputs | None = None,
 ) -> Measured:
     """Measure a model.
 
     Args:
-        model: In evaluation mode.
-        data: What to measure on; neighbours and probes come from its training part.
+        model: The model, in evaluation mode.
+        data: What to measure it on; neighbours and probes come from its training part.
         settings: What to measure.
-        device: Where.
-        temperature: Of the divergence bounds.
-        say: Told what is going on.
+        seed: Random seed of the split that chooses a probe's regularisation.
+        device: Where to compute.
+        temperature: Temperature of the divergence bounds.
+        messages: Receives the progress.
+        outputs: What the model makes of the data; computed if None.
 
     Raises:
         DataError: An output of the model is not finite, or the data do not allow what is asked for.
         InputValueError: A k is larger than the number of training images.
     """
     check_measurable(settings, data)
-    model.to(device)
-    compute, notes = _precision(model, data, device)
-    say(f"embedding {len(data.train):,} training and {len(data.test):,} test images")
-    train, test = (_part(compute, part, model, device) for part in (data.train, data.test))
+    if outputs is None:
+        messages.say(f"embedding {len(data.train):,} training and {len(data.test):,} test images")
+        outputs = embed_parts(model, data, device)
+    train, test = outputs.train, outputs.test
+    for part in (train, test):
+        check_finite(part)
     probes = {}
     if "linear" in settings.metrics:
         if settings.probe in ("fast", "both"):
-            say("learning the linear probe: logistic regression on features")
-            learn, held_out = _probe_split(data.train.labels, settings.seed)
+            messages.say("training the linear probe: logistic regression on features")
+            learn, held_out = _probe_split(data.train.labels, seed)
             probes["linear"] = fast_probe(train.features, train.labels, learn=learn, held_out=held_out)
         if settings.probe in ("paper", "both"):
-            say(f"learning the linear probe: SGD over {settings.probe_epochs} epochs of augmented images, twice")
-            probes["linear_paper"] = _paper_probe(compute, data, model, settings, device)
+            messages.say(
+                f"training the linear probe: SGD over {settings.probe_epochs} epochs of augmented images, twice"
+            )
+            probes["linear_paper"] = _paper_probe(outputs.compute, data, model, settings, seed, device)
     subject = Subject(train, test, settings.ks, probes)
-    families = [load_named(METRICS, name, caller="evaluate", argument="metric") for name in settings.metrics]
+    families = [load(METRICS[name]) for name in settings.metrics]
     measures: dict[str, Measure] = {}
     for family in families:
         measures |= family(subject)
     found = subject.neighbours
     target, noise = (x.cpu().numpy() for x in (found.target_similarity, found.noise_similarity))
     classes = class_table(subject, data.class_names, temperature=temperature)
-    return Measured(subject, measures, classes, margin_about(margin(target, noise)), data, notes)
-
-
-def _precision(
-    model: EmbeddingModel, data: Dataset, device: torch.device
-) -> tuple[Callable[[Tensor], Tensor], tuple[str, ...]]:
-    """Return how to compute outputs: in bfloat16 where the hardware gains from it and the metrics stay the same."""
-    if not bfloat16_gains(device) or len(data.test) < 2:
-        return model.outputs, ()
-
-    def half(images: Tensor) -> Tensor:
-        with torch.autocast(device.type, torch.bfloat16):
-            return model.outputs(images)
-
-    some = data.test.subset(choose_points(len(data.test), most=PRECISION_SAMPLE))
-    batch = next(plain_batches(some, batch_size=PRECISION_SAMPLE, device=device))
-    dim = model.spec.dim
-
-    def only_embeddings(compute: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-        return lambda images: compute(images)[:, :dim]
-
-    if half_is_enough(only_embeddings(model.outputs), only_embeddings(half), batch.images, batch.labels):
-        return half, ("embeddings were computed in bfloat16, which left the metrics of a sample unchanged",)
-    return model.outputs, ("embeddings were computed in float32: bfloat16 changed the metrics of a sample",)
-
-
-def _part(compute: Callable[[Tensor], Tensor], images: ImageSet, model: EmbeddingModel, device: torch.device) -> Part:
-    found = embed(compute, plain_batches(images, device=device))
-    dim = model.spec.dim
-    outputs = found.embeddings
-    if not bool(torch.isfinite(outputs.sum())):
-        image = int(found.ids[~torch.isfinite(outputs).all(dim=1)][0])
-        remedy = "its weights are damaged or its training diverged: train again with a lower --learning-rate"
-        raise DataError(f"evaluate: the model's output for image {image} is not finite; {remedy}")
-    return Part(outputs[:, :dim].contiguous(), outputs[:, dim:].contiguous(), found.labels, found.ids)
+    return Measured(subject, measures, classes, margin_about(margin(target, noise)), data, outputs.notes)
 
 
 def _probe_split(labels: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -227,21 +188,22 @@ def _probe_split(labels: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64
 
 
 def _paper_probe(
-    compute: Callable[[Tensor], Tensor],
+    compute: Compute,
     data: Dataset,
     model: EmbeddingModel,
-    settings: MeasureSettings,
+    settings: EvaluationSettings,
+    seed: int,
     device: torch.device,
 ) -> Probe:
     """Learn the paper's probe: crops and flips, anew in every epoch."""
     augmentation = named_augmentation("crops", mirror_is_same_class=data.mirror_is_same_class)
-    learn, held_out = (data.train.subset(chosen) for chosen in _probe_split(data.train.labels, settings.seed))
+    learn, held_out = (data.train.subset(chosen) for chosen in _probe_split(data.train.labels, seed))
     dim = model.spec.dim
 
     def batches(images: ImageSet) -> Callable[[int], Iterable[tuple[Tensor, Tensor]]]:
-        sampler = make_sampler("shuffle", images.labels, min(PROBE_BATCH, len(images)), seed=settings.seed)
+        sampler = make_sampler("shuffle", images.labels, min(PROBE_BATCH, len(images)), seed=seed)
         size = model.spec.size
-        loader = ViewLoader(images, sampler, augmentation, size, seed=settings.seed, n_views=1, device=device)
+        loader = ViewLoader(images, sampler, augmentation, size, seed=seed, n_views=1, device=device)
 
         def epoch(number: int) -> Iterable[tuple[Tensor, Tensor]]:
             for batch in loader.batches(number * sampler.n_batches, (number + 1) * sampler.n_batches):
@@ -249,12 +211,12 @@ def _paper_probe(
 
         return epoch
 
-    asked = _part(compute, held_out, model, device)
+    validation = embed_part(compute, held_out, model, device)
     return paper_probe(
         batches(learn),
         batches(data.train),
-        lambda probe: float(probe.correct(asked.features, asked.labels).mean()),
-        n_features=asked.features.shape[1],
+        lambda probe: float(probe.correct(validation.features, validation.labels).mean()),
+        n_features=validation.features.shape[1],
         n_classes=len(data.class_names),
         epochs=settings.probe_epochs,
         weight_decay=PROBE_WEIGHT_DECAY,

@@ -15,11 +15,12 @@ from uuid import uuid4
 from sincere.errors import DataError, InputValueError
 from sincere.models.embedding import SPEC, WEIGHTS
 from sincere.records.arrays import MAP, PER_IMAGE
-from sincere.records.config import CONFIG, TrainRequest, TrainSettings, differing, read_config, write_config
+from sincere.records.config import CONFIG, read_config, write_config
 from sincere.records.files import EVALUATION_LOCK, LOCK, UNFINISHED, locked, read_json, write_json
 from sincere.records.log import METRICS, MetricsLog
 from sincere.records.manifest import MANIFEST, make_manifest, write_manifest
 from sincere.records.results import CSV, FIGURE_FILES, FIGURES, REPORT, RESULTS
+from sincere.settings.requests import RunSettings, TrainRequest, differing
 from sincere.training.checkpoints import BEST, DAMAGED, Checkpoints
 from sincere.training.tensorboard import BOARD
 
@@ -83,18 +84,18 @@ class RunFolder:
             remedy = "pass --resume to resume it or --overwrite to replace it"
             raise DataError(f"{self.path}: holds a run already; {remedy}")
 
-    def check_same(self, settings: TrainSettings, remedy: str = "resume takes the run's settings") -> None:
+    def check_same(self, settings: RunSettings, remedy: str = "resume takes the run's settings") -> None:
         """Raise if the run in the folder has other settings; the message says which.
 
         Raises:
             DataError: They differ.
         """
-        stored = TrainSettings.make(**self.stored_settings())
+        stored = RunSettings.make(**self.stored_settings())
         names = differing(stored, settings)
         if names:
-            was, asked = getattr(stored, names[0]), getattr(settings, names[0])
+            was, wanted = stored.flat()[names[0]], settings.flat()[names[0]]
             more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-            raise DataError(f"{self.path}: its run has {names[0]} = {was!r}, not {asked!r}{more}; {remedy}")
+            raise DataError(f"{self.path}: its run has {names[0]} = {was!r}, not {wanted!r}{more}; {remedy}")
 
     def locked(self) -> AbstractContextManager[None]:
         """Keep other processes from training here.
@@ -104,7 +105,7 @@ class RunFolder:
         """
         return locked(self.path)
 
-    def begin(self, request: TrainRequest, settings: TrainSettings, device: str) -> None:
+    def begin(self, request: TrainRequest, settings: RunSettings, device: str) -> None:
         """Write what the run is, in place of an earlier run if the request says so.
 
         Raises:
@@ -114,7 +115,7 @@ class RunFolder:
         with locked(self.path, EVALUATION_LOCK) if request.overwrite else nullcontext():
             self.set_aside(NAMES - {LOCK, EVALUATION_LOCK})
         write_manifest(make_manifest(seed=settings.seed, device=device), self.path)
-        write_config(settings, self.path)
+        write_config(settings.stored(), self.path)
 
     def set_aside(self, names: Iterable[str]) -> None:
         """Remove files and folders by name: all are renamed first, so that a failure loses none of them.

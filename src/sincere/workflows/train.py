@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+import shlex
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Unpack, cast
 
 import torch
 from lightning_fabric import Fabric
-from rich.console import Console
 
 from sincere.data.dataset import Dataset
+from sincere.evaluation.embed import Embedded
 from sincere.evaluation.knn import accuracy_1nn
-from sincere.models.embedding import EmbeddingModel, load_model, save_model, save_spec
-from sincere.records.config import TrainRequest, TrainSettings
+from sincere.evaluation.model_outputs import Part
+from sincere.models.embedding import EmbeddingModel, check_encoder, load_model, save_model, save_spec
+from sincere.settings.keywords import TrainKeywords
+from sincere.settings.requests import RunSettings, TrainRequest
+from sincere.settings.signatures import with_signature
 from sincere.training.checkpoints import BEST, DamagedError, read
 from sincere.training.fit import Fit
-from sincere.training.progress import Reporter, make_reporter
+from sincere.training.interruption import InterruptedRunError
+from sincere.training.progress import make_reporter
 from sincere.training.tensorboard import BoardReporter, check_board
+from sincere.workflows.assembly import prepare
+from sincere.workflows.defaults import resolve
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.launch import (
     check_same_step,
@@ -29,9 +36,10 @@ from sincere.workflows.launch import (
     lost_processes_told,
     start_processes,
 )
+from sincere.workflows.messages import Messages
+from sincere.workflows.outputs import Outputs, embed_parts
 from sincere.workflows.run_folder import SUMMARY_KINDS, RunFolder
 from sincere.workflows.trained_model import load_data
-from sincere.workflows.training_setup import check_names, prepare, resolve
 
 
 @dataclass(frozen=True)
@@ -39,8 +47,8 @@ class TrainResult:
     """A finished run.
 
     Attributes:
-        folder: Where it is.
-        settings: What was chosen.
+        folder: Its folder.
+        settings: Its settings, with every choice made.
         epochs: Epochs done.
         seconds: Time spent training.
         train_loss: Mean loss of the first and the last epoch.
@@ -48,7 +56,7 @@ class TrainResult:
     """
 
     folder: Path
-    settings: TrainSettings
+    settings: RunSettings
     epochs: int
     seconds: float
     train_loss: dict[str, float]
@@ -59,7 +67,8 @@ class TrainResult:
         return load(self.folder)
 
 
-def train(**settings: Any) -> TrainResult:
+@with_signature(TrainRequest)
+def train(**settings: Unpack[TrainKeywords]) -> TrainResult:
     """Train a model with the settings of `sincere train`; with resume=True, those of the run need not be repeated.
 
     Raises:
@@ -74,8 +83,8 @@ def train(**settings: Any) -> TrainResult:
     """
     request = TrainRequest.make(**settings)
     if request.resume:
-        settings = {**RunFolder(request.folder()).stored_settings(), **settings}
-    return run_training(TrainRequest.make(**settings))
+        request = TrainRequest.make(**{**RunFolder(request.folder()).stored_settings(), **settings})
+    return run_training(request)
 
 
 def load(run: str | Path) -> EmbeddingModel:
@@ -87,68 +96,105 @@ def load(run: str | Path) -> EmbeddingModel:
     return load_model(Path(run))
 
 
-def run_training(request: TrainRequest, console: Console | None = None, data: Dataset | None = None) -> TrainResult:
-    """Train, save the model, and check it once on the test part; data are loaded unless they are handed in.
+def run_training(request: TrainRequest, messages: Messages | None = None) -> TrainResult:
+    """Train, save the model, and check it once on the test part.
 
     Where several processes share the run, each comes here; the first one alone writes and speaks.
+
+    Raises:
+        InterruptedRunError: SIGTERM or Ctrl-C; a checkpoint was written.
     """
-    check_names(request)
+    try:
+        result, _ = train_run(request, messages or Messages(quiet=request.quiet))
+    except InterruptedRunError as stopped:
+        command = f"sincere train --resume --out {shlex.quote(str(request.folder()))}"
+        raise InterruptedRunError(f"{stopped}; resume it with: {command}") from stopped
+    return result
+
+
+def train_run(
+    request: TrainRequest, messages: Messages, data: Dataset | None = None, *, for_evaluation: bool = False
+) -> tuple[TrainResult, Outputs | None]:
+    """Train a run; return its result, and what its model makes of the images if an evaluation follows.
+
+    Args:
+        request: What to train.
+        messages: Receives its progress.
+        data: The data to train on; loaded if None.
+        for_evaluation: Whether the model is evaluated next, so that its outputs are worth keeping. One process only.
+    """
+    check_encoder(request.model.encoder)
     if request.tensorboard:
         check_board()
     folder = RunFolder(request.folder())
     if not is_follower():
         folder.check_free(request)
-    fabric = start_processes(request, choose_device(request.device))
+    fabric = start_processes(request.machine, choose_device(request.machine.device))
+    if not fabric.is_global_zero:
+        messages = Messages(quiet=True)
+        messages.warnings.quiet = True
     with lost_processes_told(fabric):
-        return _train(request, folder, fabric, console, data)
+        return _train(request, folder, fabric, messages, data, for_evaluation=for_evaluation)
 
 
 def _train(
-    request: TrainRequest, folder: RunFolder, fabric: Fabric, console: Console | None, data: Dataset | None
-) -> TrainResult:
+    request: TrainRequest,
+    folder: RunFolder,
+    fabric: Fabric,
+    messages: Messages,
+    data: Dataset | None,
+    *,
+    for_evaluation: bool,
+) -> tuple[TrainResult, Outputs | None]:
     """Train in this process, which may share the run with others."""
-    quiet = request.quiet or not fabric.is_global_zero
-    console = console or Console(quiet=not fabric.is_global_zero)
-    reporter = make_reporter(console, quiet=quiet)
-    say = _silent if quiet else reporter.say
-    say(f"run: {folder.path}")
+    messages.say(f"run: {folder.path}")
     with in_turn(fabric):
-        data = data or load_data(request, fabric.device, None if quiet else console)
-    say(f"{len(data.train):,} training images, {len(data.test):,} test images, {len(data.class_names)} classes")
+        data = data or load_data(request.data, fabric.device, messages)
+    parts = f"{len(data.train):,} training images, {len(data.test):,} test images"
+    messages.say(f"{parts}, {len(data.class_names)} classes")
     for note in data.notes:
-        reporter.say(f"note: {note}")
-    settings = resolve(request.settings(), data, fabric.device)
+        messages.note(note)
+    settings = resolve(request.run_settings(), data, fabric.device)
     if request.resume:
         folder.check_same(settings)
-        if request.threads is None:  # as it began: the number of threads decides the last bits of the weights
-            began_with = folder.stored_settings().get("threads") or settings.threads
-            settings = settings.model_copy(update={"threads": began_with})
+        if request.machine.threads is None:  # the number of threads decides the last bits of the weights
+            began_with = folder.stored_settings().get("threads") or settings.machine.threads
+            settings = settings.replaced(threads=began_with)
         summary, notes = folder.summary_or_note()
         if summary is not None:
-            say(f"{folder.path}: is finished already")
+            messages.say(f"{folder.path}: is finished already")
             kept = {name: summary[name] for name in SUMMARY_KINDS if name != "data"}
-            return TrainResult(folder.path, settings, **kept)
+            return TrainResult(folder.path, settings, **kept), None
         for note in notes:
-            reporter.say(f"note: {note}")
+            messages.note(note)
+    reporter = make_reporter(messages.warnings if messages.quiet else messages.console, quiet=messages.quiet)
     seconds = request.checkpoint_minutes * 60
-    with torch.random.fork_rng(), _thread_number(cast(int, settings.threads)):
-        fit = prepare(folder, settings, data, fabric, reporter, say=say, checkpoint_seconds=seconds)
-        with folder.locked() if fabric.is_global_zero else nullcontext():
-            if request.resume:
-                with in_turn(fabric):
-                    resumed = fit.resume()
-                check_same_step(fabric, fit.done.step, folder.path)
-                for note in resumed:
-                    reporter.say(f"note: {note}")
-                say(f"resuming after step {fit.done.step:,} of {fit.plan.n_steps:,}")
-            elif fabric.is_global_zero:
-                folder.begin(request, settings, str(fabric.device))
-            if fabric.is_global_zero and fit.done.step == 0:
-                save_spec(cast(EmbeddingModel, fit.model.module).spec, folder.path)
-            if request.tensorboard and fabric.is_global_zero:
-                fit.reporter = BoardReporter(reporter, folder.path, first_step=fit.done.step)
-            fit.run()
-            return _finish(folder, settings, data, fit, reporter, say)
+    with ExitStack() as until_the_end:
+        with torch.random.fork_rng(), _thread_number(cast(int, settings.machine.threads)):
+            fit = prepare(folder, settings, data, fabric, reporter, messages=messages, checkpoint_seconds=seconds)
+            if fabric.is_global_zero:
+                until_the_end.enter_context(folder.locked())
+            _fit(fit, request, settings, folder, messages)
+        return _finish(folder, settings, data, fit, messages, for_evaluation=for_evaluation)
+
+
+def _fit(fit: Fit, request: TrainRequest, settings: RunSettings, folder: RunFolder, messages: Messages) -> None:
+    """Run the training loop, from its last checkpoint if the run is resumed."""
+    fabric = fit.fabric
+    if request.resume:
+        with in_turn(fabric):
+            notes = fit.resume()
+        check_same_step(fabric, fit.done.step, folder.path)
+        for note in notes:
+            messages.note(note)
+        messages.say(f"resuming after step {fit.done.step:,} of {fit.plan.n_steps:,}")
+    elif fabric.is_global_zero:
+        folder.begin(request, settings, str(fabric.device))
+    if fabric.is_global_zero and fit.done.step == 0:
+        save_spec(cast(EmbeddingModel, fit.model.module).spec, folder.path)
+    if request.tensorboard and fabric.is_global_zero:
+        fit.reporter = BoardReporter(fit.reporter, folder.path, first_step=fit.done.step)
+    fit.run()
 
 
 @contextmanager
@@ -161,41 +207,39 @@ def _thread_number(n: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _silent(text: str) -> None:
-    """Say nothing."""
-
-
 def _finish(
-    folder: RunFolder,
-    settings: TrainSettings,
-    data: Dataset,
-    fit: Fit,
-    reporter: Reporter,
-    say: Callable[[str], None],
-) -> TrainResult:
+    folder: RunFolder, settings: RunSettings, data: Dataset, fit: Fit, messages: Messages, *, for_evaluation: bool
+) -> tuple[TrainResult, Outputs | None]:
     """Save the model (the best checkpoint's, where there was validation) and its 1-NN accuracy on the test part."""
-    done = fit.done
+    done, fabric = fit.done, fit.fabric
     if fit.plan.score is not None:
-        line = _take_best(fit)
-        (reporter.say if line.startswith("warning") else say)(line)
+        _take_best(fit, messages)
     model = cast(EmbeddingModel, fit.model.module)
     model.eval()
-    train_part, test_part = (embed_shared(model, part, fit.fabric) for part in (data.train, data.test))
-    knn1 = accuracy_1nn(test_part.embeddings, test_part.labels, train_part.embeddings, train_part.labels)
+    if fabric.is_global_zero:
+        save_model(model, folder.path)
+    train: Part | Embedded
+    test: Part | Embedded
+    outputs = None
+    if for_evaluation:  # of the model on disk, so that a later evaluation gives the same
+        outputs = embed_parts(load_model(folder.path), data, fabric.device)
+        train, test = outputs.train, outputs.test
+    else:
+        train, test = (embed_shared(model, part, fabric) for part in (data.train, data.test))
+    knn1 = accuracy_1nn(test.embeddings, test.labels, train.embeddings, train.labels)
     rows = fit.rows
     losses = {"first": rows[0]["loss"], "last": rows[-1]["loss"]}
-    figures = {"epochs": len(rows), "seconds": done.seconds, "train_loss": losses, "knn1_test": knn1}
-    if fit.fabric.is_global_zero:
-        save_model(model, folder.path)
-        folder.write_summary({**figures, "data": data.digest})
-    fit.fabric.barrier()
-    say(f"loss {losses['first']:.3f} -> {losses['last']:.3f} in {done.seconds:.0f} s of training")
-    say(f"1-NN on the test part: {knn1:.4f}. The model is in {folder.path}")
-    return TrainResult(folder.path, settings, len(rows), done.seconds, losses, knn1)
+    summary = {"epochs": len(rows), "seconds": done.seconds, "train_loss": losses, "knn1_test": knn1}
+    if fabric.is_global_zero:
+        folder.write_summary({**summary, "data": data.digest})
+    fabric.barrier()
+    messages.say(f"loss {losses['first']:.3f} -> {losses['last']:.3f} in {done.seconds:.0f} s of training")
+    messages.say(f"1-NN accuracy on the test part: {knn1:.4f}. The model is in {folder.path}")
+    return TrainResult(folder.path, settings, len(rows), done.seconds, losses, knn1), outputs
 
 
-def _take_best(fit: Fit) -> str:
-    """Set the weights of the best checkpoint, if there is an intact one of this run; return a line about it.
+def _take_best(fit: Fit, messages: Messages) -> None:
+    """Set the weights of the best checkpoint, if there is an intact one of this run.
 
     Raises:
         DataError: It cannot be read at the moment; the run can be resumed when it can.
@@ -204,8 +248,10 @@ def _take_best(fit: Fit) -> str:
     try:
         content = read(fit.checkpoints.folder / BEST)
     except DamagedError as error:
-        return f"warning: {error}; taking the last weights instead of the best"
+        messages.note(f"{error}; taking the last weights instead of the best")
+        return
     if content["progress"]["best_epoch"] != done.best_epoch:
-        return f"warning: {BEST} is not of epoch {done.best_epoch}; taking the last weights instead of the best"
+        messages.note(f"{BEST} is not of epoch {done.best_epoch}; taking the last weights instead of the best")
+        return
     fit.model.load_state_dict(content["model"])
-    return f"the best checkpoint is that of epoch {done.best_epoch}: 1-NN {done.best:.3f} (validation)"
+    messages.say(f"the best checkpoint is that of epoch {done.best_epoch}: 1-NN {done.best:.3f} (validation)")

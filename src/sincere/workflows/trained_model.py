@@ -5,32 +5,33 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
 from sincere.data.catalog import load_dataset
 from sincere.data.dataset import Dataset
 from sincere.data.load_options import LoadOptions
 from sincere.errors import DataError, InputValueError, first_line
 from sincere.models.embedding import SPEC, WEIGHTS, EmbeddingModel, build_model, load_model, load_spec
-from sincere.records.config import CONFIG, TrainSettings
+from sincere.records.config import CONFIG
 from sincere.records.model import ModelSpec
+from sincere.settings.data import DataSettings
+from sincere.settings.requests import RunSettings
 from sincere.training.checkpoints import DamagedError, read
 from sincere.training.progress import DecodingProgress
+from sincere.workflows.messages import Messages
 from sincere.workflows.run_folder import RunFolder
 
 
-def load_data(settings: TrainSettings, device: torch.device, console: Console | None) -> Dataset:
-    """Load what a run learns from; without a console, without telling how far it is."""
+def load_data(settings: DataSettings, device: torch.device, messages: Messages) -> Dataset:
+    """Load a data set, with its decoding shown unless quiet."""
     options: dict[str, Any] = {"size": settings.size, "skip_bad_images": settings.skip_bad_images, "device": device}
     if settings.data_dir is not None:
-        options["root"] = Path(settings.data_dir)
-    if console is not None:
-        options["progress"] = DecodingProgress(console)
-    return load_dataset(settings.data, LoadOptions(**options), classes=settings.classes)
+        options["root"] = settings.data_dir
+    if not messages.quiet:
+        options["progress"] = DecodingProgress(messages.console)
+    return load_dataset(settings.source, LoadOptions(**options), classes=settings.classes)
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Trained:
         return not self.notes
 
 
-def stored_settings(folder: RunFolder) -> TrainSettings:
+def stored_settings(folder: RunFolder) -> RunSettings:
     """Return the settings of a run.
 
     Raises:
@@ -68,7 +69,7 @@ def stored_settings(folder: RunFolder) -> TrainSettings:
     if not (folder.path / CONFIG).is_file():
         raise DataError(f"{folder.path}: holds no run; {CONFIG} is missing")
     try:
-        return TrainSettings.make(**folder.stored_settings())
+        return RunSettings.make(**folder.stored_settings())
     except InputValueError as error:
         raise DataError(f"{folder.path / CONFIG}: is no configuration of this version ({error})") from error
 

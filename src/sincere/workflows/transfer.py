@@ -1,27 +1,28 @@
-"""Transfer: measure the model of a run on another data set, with the image preparation of the run."""
+"""Transfer: evaluate the model of a run on another data set, with the image preparation of the run."""
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
+from typing import Unpack
 
 from sincere.errors import DataError
-from sincere.records.config import TrainSettings, source_name
 from sincere.records.files import EVALUATION_LOCK, locked
-from sincere.records.measuring import TransferRequest
 from sincere.records.results import Results
-from sincere.workflows.evaluate import finish, quiet_or, show_notes, store, write_results
+from sincere.settings.data import source_name
+from sincere.settings.keywords import TransferKeywords
+from sincere.settings.requests import TransferRequest
+from sincere.settings.signatures import with_signature
 from sincere.workflows.hardware import choose_device
-from sincere.workflows.measure import check_metrics, measure
+from sincere.workflows.measure import measure
+from sincere.workflows.messages import Messages
+from sincere.workflows.results import finish, store, write_results
 from sincere.workflows.run_folder import MEASURED, TRANSFER, RunFolder, check_nothing_else
 from sincere.workflows.trained_model import load_data, load_trained, stored_settings
 
 
-def transfer(run: str | Path, to: str | Path, **settings: Any) -> Results:
-    """Measure the model of a run on another data set with the settings of `sincere transfer`.
+@with_signature(TransferRequest)
+def transfer(run: str | Path, to: str | Path, **settings: Unpack[TransferKeywords]) -> Results:
+    """Evaluate the model of a run on another data set with the settings of `sincere transfer`.
 
     Raises:
         InputValueError: A setting is wrong.
@@ -30,30 +31,36 @@ def transfer(run: str | Path, to: str | Path, **settings: Any) -> Results:
     return run_transfer(TransferRequest.make(run=Path(run), to=str(to), **settings))
 
 
-def run_transfer(request: TransferRequest, console: Console | None = None) -> Results:
-    """Measure, write what was found into the run's transfer/<data>, and say it."""
-    console = console or Console()
-    say = quiet_or(request.quiet, console)
-    check_metrics(request)
-    run = RunFolder(request.run)
+def run_transfer(request: TransferRequest, messages: Messages | None = None) -> Results:
+    """Measure, write the results into the run's transfer/<data>, and show them."""
+    messages = messages or Messages(quiet=request.quiet)
+    run, evaluation, seed = RunFolder(request.run), request.evaluation, request.seed
     settings = stored_settings(run)
-    device = choose_device(request.device)
+    device = choose_device(request.machine.device)
     folder = _free_folder(request)
     trained = load_trained(run)
-    other = TrainSettings.make(
-        data=request.to,
-        classes=request.classes,
-        data_dir=request.data_dir or settings.data_dir,
-        size=trained.model.spec.size,
-        skip_bad_images=request.skip_bad_images,
-    )
-    data = load_data(other, device, None if request.quiet else console)
-    show_notes(data.notes, console)
+    source = request.data(size=trained.model.spec.size, data_dir=settings.data.data_dir)
+    data = load_data(source, device, messages)
+    for note in data.notes:
+        messages.note(note)
     with locked(folder, EVALUATION_LOCK):
-        measured = measure(trained.model, data, request, device=device, temperature=settings.temperature, say=say)
-        write = partial(write_results, measured=measured, trained=trained, settings=settings, request=request)
-        results = store(RunFolder(folder), partial(write, kind="transfer", device=device))
-        finish(results, folder, request, console)
+        measured = measure(
+            trained.model,
+            data,
+            evaluation,
+            seed=seed,
+            device=device,
+            temperature=settings.loss.temperature,
+            messages=messages,
+        )
+
+        def write(place: Path) -> Results:
+            return write_results(
+                place, measured, trained, settings, evaluation, kind="transfer", seed=seed, device=device
+            )
+
+        results = store(RunFolder(folder), write)
+        finish(results, folder, messages, report=request.report)
     return results
 
 

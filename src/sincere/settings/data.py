@@ -1,0 +1,46 @@
+"""Settings of the data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from pydantic import Field, field_validator
+
+from sincere.settings.record import Choices, Settings
+
+DATA_HELP = "a name (`sincere datasets` lists them), a folder of class folders, or an .npz file"
+
+
+class DataSettings(Settings):
+    """Which labelled images."""
+
+    title: ClassVar[str] = "Data"
+
+    source: Annotated[str, Choices((), paths=True)] = Field(
+        default="digits", alias="data", description=f"Data set: {DATA_HELP}."
+    )
+    classes: tuple[str, ...] | None = None
+    """Only these classes."""
+    data_dir: Path | None = None
+    """Folder of named data sets. Default: $SINCERE_HOME/datasets or ~/.cache/sincere/datasets."""
+    size: int | None = Field(default=None, ge=1, le=4096)
+    """Side of the network's input, in pixels. Default: the images' own, or 32 where they vary."""
+    skip_bad_images: bool = False
+    """Leave out images that cannot be read, instead of stopping."""
+
+    @field_validator("source", mode="before")
+    @classmethod
+    def _text(cls, value: object) -> object:
+        return str(value) if isinstance(value, Path) else value
+
+
+def source_name(data: str) -> str:
+    """Return the name of a data set for folders: without its path, and without the .npz of a file.
+
+    Example:
+        >>> source_name("data/cifar10.npz"), source_name("digits")
+        ('cifar10', 'digits')
+    """
+    path = Path(data).resolve()
+    return path.stem if path.suffix == ".npz" else path.name

@@ -1,0 +1,31 @@
+"""Settings of an evaluation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from sincere.catalog import METRICS
+from sincere.settings.record import MANY, Choices, Settings
+
+
+class EvaluationSettings(Settings):
+    """What is measured of a model."""
+
+    title: ClassVar[str] = "Evaluation"
+
+    metrics: tuple[Annotated[str, Choices(METRICS)], ...] = Field(default=("margin", "knn", "linear"), min_length=1)
+    """Metrics. retrieval is slow for many training images."""
+    ks: tuple[Annotated[int, Field(ge=1, le=MANY)], ...] = Field(default=(1, 5), min_length=1)
+    """Numbers of neighbours that vote in k-NN classification."""
+    probe: Literal["fast", "paper", "both"] = "fast"
+    """Linear probe. fast: logistic regression on features; paper: SGD on augmented images, much slower."""
+    probe_epochs: int = Field(default=100, ge=1, le=MANY)
+    """Epochs of the paper's linear probe."""
+    resamples: int = Field(default=1000, ge=100, le=MANY)
+    """Bootstrap resamples of the test images."""
+
+    def identity(self, seed: int) -> dict[str, Any]:
+        """Return what decides the metrics of a model, as stored in results.json."""
+        return {**self.flat(), "seed": seed}

@@ -1,0 +1,179 @@
+"""Keywords of the Python functions, for type checkers and editors.
+
+Generated from the records by `python -m sincere.settings.signatures`: change those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, TypedDict
+
+
+class DataKeywords(TypedDict, total=False):
+    """Which labelled images."""
+
+    data: str | Path
+    classes: Sequence[str] | None
+    data_dir: str | Path | None
+    size: int | None
+    skip_bad_images: bool
+
+
+class NamedLossKeywords(TypedDict, total=False):
+    """One loss and its hyper-parameters."""
+
+    temperature: float
+    loss: str
+    epsilon: float
+
+
+class ModelKeywords(TypedDict, total=False):
+    """Encoder and projection head."""
+
+    encoder: str
+    head: str
+    dim: int
+    pretrained: bool
+    norm: Literal["batch", "group"]
+
+
+class BatchKeywords(TypedDict, total=False):
+    """How batches and their augmented views are made."""
+
+    batch_size: int | None
+    micro_batch: int | None
+    n_views: int
+    augmentation: str | None
+    sampler: str
+
+
+class OptimisationKeywords(TypedDict, total=False):
+    """Optimiser and learning rate schedule."""
+
+    epochs: int | None
+    optimizer: str | None
+    learning_rate: float | None
+    warmup_epochs: float | None
+    momentum: float
+    nesterov: bool
+    weight_decay: float | None
+    decay_norms: bool
+    clip_norm: float | None
+
+
+class ValidationKeywords(TypedDict, total=False):
+    """Checks while training."""
+
+    validation: float
+    validate_every: int
+    early_stop: int | None
+
+
+class ClusterKeywords(TypedDict, total=False):
+    """Several devices or machines that share every batch."""
+
+    device: str
+    threads: int | None
+    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
+    channels_last: bool
+    compile: bool
+    devices: int
+    nodes: int
+
+
+class TrainKeywords(
+    DataKeywords,
+    NamedLossKeywords,
+    ModelKeywords,
+    BatchKeywords,
+    OptimisationKeywords,
+    ValidationKeywords,
+    ClusterKeywords,
+    total=False,
+):
+    """Learn an embedding from labelled images."""
+
+    seed: int
+    out: str | Path | None
+    resume: bool
+    overwrite: bool
+    checkpoint_minutes: float
+    tensorboard: bool
+    quiet: bool
+
+
+class LossKeywords(TypedDict, total=False):
+    """Hyper-parameters of the losses: the temperature, and what the catalog lists for each loss."""
+
+    temperature: float
+    epsilon: float
+
+
+class EvaluationKeywords(TypedDict, total=False):
+    """What is measured of a model."""
+
+    metrics: Sequence[str]
+    ks: Sequence[int]
+    probe: Literal["fast", "paper", "both"]
+    probe_epochs: int
+    resamples: int
+
+
+class MachineKeywords(TypedDict, total=False):
+    """How a device computes."""
+
+    device: str
+    threads: int | None
+    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
+    channels_last: bool
+    compile: bool
+
+
+class CompareKeywords(
+    DataKeywords,
+    LossKeywords,
+    ModelKeywords,
+    BatchKeywords,
+    OptimisationKeywords,
+    ValidationKeywords,
+    EvaluationKeywords,
+    MachineKeywords,
+    total=False,
+):
+    """Train several losses on the same data under the same conditions, evaluate them, and write a report."""
+
+    losses: Sequence[str]
+    seeds: Sequence[int]
+    out: str | Path | None
+    overwrite: bool
+    checkpoint_minutes: float
+    quiet: bool
+
+
+class DeviceKeywords(TypedDict, total=False):
+    """Which device."""
+
+    device: str
+
+
+class EvaluateKeywords(EvaluationKeywords, DeviceKeywords, total=False):
+    """Evaluate the model of a run on the test part of its data: every metric with its confidence interval."""
+
+    data_dir: str | Path | None
+    seed: int
+    report: bool
+    quiet: bool
+    data: str | Path | None
+
+
+class TransferKeywords(EvaluationKeywords, DeviceKeywords, total=False):
+    """Evaluate the model of a run on another data set, with probes and neighbours from its training part."""
+
+    data_dir: str | Path | None
+    seed: int
+    report: bool
+    quiet: bool
+    classes: Sequence[str] | None
+    skip_bad_images: bool
+    out: str | Path | None

@@ -1,0 +1,79 @@
+"""Settings of the training: batches, optimiser, learning rate schedule, validation."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from sincere.catalog import AUGMENTATIONS, OPTIMIZERS, SAMPLERS
+from sincere.settings.record import MANY, Choices, Settings
+
+
+class BatchSettings(Settings):
+    """How batches and their augmented views are made."""
+
+    title: ClassVar[str] = "Batches and augmentation"
+
+    batch_size: int | None = Field(default=None, ge=2, le=MANY)
+    """Images in a batch; each gives n-views embeddings. Default: 512, digits 256, less for small data sets."""
+    micro_batch: int | None = Field(default=None, ge=1, le=MANY)
+    """Images that go through the network at once, if a batch does not fit into memory. The gradient stays exact but for
+    batch norm, whose statistics are those of a micro-batch. Default: the whole batch."""
+    n_views: int = Field(default=2, ge=1, le=1024)
+    """Augmented views of each image."""
+    augmentation: Annotated[str | None, Choices(AUGMENTATIONS)] = None
+    """Set of augmentations. Default: what suits the data set."""
+    sampler: Annotated[str, Choices(SAMPLERS)] = "auto"
+    """How batches are filled; p-by-k takes K images of each of P classes. auto: p-by-k for many classes, else
+    shuffle."""
+
+
+class OptimisationSettings(Settings):
+    """Optimiser and learning rate schedule."""
+
+    title: ClassVar[str] = "Optimisation"
+
+    epochs: int | None = Field(default=None, ge=1, le=MANY)
+    """Passes over the training images. Default: 100."""
+    optimizer: Annotated[str | None, Choices(OPTIMIZERS)] = None
+    """sgd, the paper's, or muon, which needs fewer epochs. Default: muon for the encoder small, else sgd."""
+    learning_rate: float | None = Field(default=None, gt=0)
+    """Peak of the learning rate schedule. Default: 0.5 for sgd, 0.06 for muon."""
+    warmup_epochs: float | None = Field(default=None, ge=0, le=MANY)
+    """Epochs in which the learning rate rises. Default: 10, at most a tenth of all."""
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Momentum of the optimiser."""
+    nesterov: bool = False
+    """Nesterov momentum for sgd; muon always has it."""
+    weight_decay: float | None = Field(default=None, ge=0)
+    """Weight decay. Default: 1e-4 for sgd; 0.17, times the learning rate, for muon."""
+    decay_norms: bool = True
+    """Apply sgd's weight decay to norms and biases too, as in the paper; muon never does."""
+    clip_norm: float | None = Field(default=None, gt=0)
+    """Clip the gradient to this norm. Default: no clipping."""
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        if self.nesterov and self.momentum == 0:
+            raise ValueError("nesterov needs momentum above 0")
+        return self
+
+
+class ValidationSettings(Settings):
+    """Checks while training."""
+
+    title: ClassVar[str] = "Validation"
+
+    fraction: float = Field(default=0.0, ge=0, lt=1, alias="validation")
+    """Fraction of the training images held out, stratified, to choose the best checkpoint. The paper's: 0.1."""
+    every: int = Field(default=10, ge=1, le=MANY, alias="validate_every")
+    """Epochs between 1-NN checks."""
+    early_stop: int | None = Field(default=None, ge=1, le=MANY)
+    """Stop after this many checks without a better 1-NN accuracy. Needs validation. Default: never."""
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        if self.early_stop is not None and not self.fraction:
+            raise ValueError("early_stop needs images to check on: set validation, for example to 0.1")
+        return self

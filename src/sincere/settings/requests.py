@@ -1,0 +1,327 @@
+"""What each verb can be asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from sincere.catalog import COMPARED_LOSSES, LOSSES
+from sincere.records.comparison import RUNS
+from sincere.settings.data import DATA_HELP, DataSettings, source_name
+from sincere.settings.evaluation import EvaluationSettings
+from sincere.settings.loss import LossSettings, NamedLossSettings
+from sincere.settings.machine import ClusterSettings, DeviceSettings, MachineSettings
+from sincere.settings.model import ModelSettings
+from sincere.settings.optimisation import BatchSettings, OptimisationSettings, ValidationSettings
+from sincere.settings.record import MANY, Choices, Positional, Request, Seed, named_folder
+
+# Settings that say where a run is computed, not what it is.
+WHERE = {"data", "data_dir", "device", "devices", "nodes", "threads"}
+
+
+class RunSettings(Request):
+    """What decides the weights of a run, as stored in its config.toml: same settings, same CPU, same weights."""
+
+    verb: ClassVar[str] = "train"
+
+    data: DataSettings = DataSettings()
+    loss: NamedLossSettings = NamedLossSettings()
+    model: ModelSettings = ModelSettings()
+    batches: BatchSettings = BatchSettings()
+    optimisation: OptimisationSettings = OptimisationSettings()
+    validation: ValidationSettings = ValidationSettings()
+    machine: ClusterSettings = ClusterSettings()
+    seed: Seed = 0
+    """Random seed of the weights, the batches and the augmentation."""
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        check_views([self.loss.name], self.batches.n_views)
+        return self
+
+    def stored(self) -> dict[str, Any]:
+        """Return the settings as config.toml and results.json hold them: by name, without those that are None."""
+        return {name: value for name, value in self.flat().items() if value is not None}
+
+    def hyper_parameters(self) -> dict[str, float]:
+        """Return the values of the loss's own hyper-parameters."""
+        return self.loss.hyper_parameters(self.loss.name)
+
+
+class TrainRequest(RunSettings):
+    """Learn an embedding from labelled images.
+
+    A run is a folder with config.toml, metrics, checkpoints and the model.
+    """
+
+    examples: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("sincere train", "learns the embedded digits in less than a minute"),
+        ("sincere train --data photos/ --encoder resnet18", "takes a folder of class folders"),
+        ("sincere train --data cifar10.npz --classes cat dog --epochs 20", "takes two classes of a file of arrays"),
+        ("sincere train --resume --out runs/digits-sincere-0", "resumes a run with its own settings"),
+    )
+    most_used: ClassVar[tuple[str, ...]] = (
+        "data",
+        "loss",
+        "out",
+        "epochs",
+        "encoder",
+        "batch_size",
+        "temperature",
+        "seed",
+        "device",
+        "resume",
+    )
+
+    out: Path | None = None
+    """Folder of the run. Default: runs/<data>-<loss>-<seed>."""
+    resume: bool = False
+    """Resume the run in that folder from its last checkpoint."""
+    overwrite: bool = False
+    """Replace a run that is already in that folder."""
+    checkpoint_minutes: float = Field(default=5.0, ge=0, le=MANY)
+    """Longest time between checkpoints; the end of an epoch writes one after a tenth of it."""
+    tensorboard: bool = False
+    """Also write TensorBoard files (extra `tensorboard`)."""
+    quiet: bool = False
+    """Print nothing but warnings, to stderr."""
+
+    _out = field_validator("out", mode="before")(named_folder)
+
+    def folder(self) -> Path:
+        """Return the folder of the run."""
+        return self.out or Path("runs") / f"{source_name(self.data.source)}-{self.loss.name}-{self.seed}"
+
+    def run_settings(self) -> RunSettings:
+        """Return the part that decides the weights."""
+        return RunSettings(**{name: getattr(self, name) for name in RunSettings.model_fields})
+
+
+class CompareRequest(Request):
+    """Train several losses on the same data under the same conditions, evaluate them, and write a report.
+
+    Within a seed every loss has the same initial weights and the same batches. Finished runs are not repeated: the same
+    command resumes a comparison that was interrupted.
+    """
+
+    verb: ClassVar[str] = "compare"
+    examples: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("sincere compare", "compares three losses on the embedded digits in about a minute"),
+        ("sincere compare --data photos/ --seeds 0 1 2", "takes a folder of class folders and three seeds"),
+        ("sincere compare --data cifar10.npz --classes cat dog --losses sincere supcon", "two classes, two losses"),
+    )
+    most_used: ClassVar[tuple[str, ...]] = (
+        "data",
+        "losses",
+        "seeds",
+        "out",
+        "epochs",
+        "encoder",
+        "batch_size",
+        "temperature",
+        "device",
+        "overwrite",
+    )
+
+    data: DataSettings = DataSettings()
+    loss: LossSettings = LossSettings()
+    model: ModelSettings = ModelSettings()
+    batches: BatchSettings = BatchSettings()
+    optimisation: OptimisationSettings = OptimisationSettings()
+    validation: ValidationSettings = ValidationSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    machine: MachineSettings = MachineSettings()
+    losses: tuple[Annotated[str, Choices(LOSSES)], ...] = COMPARED_LOSSES
+    """Losses to compare."""
+    seeds: tuple[Seed, ...] = (0,)
+    """Random seeds: one run of each loss for each seed. Three or more compare the losses, not only these models."""
+    out: Path | None = None
+    """Folder of the comparison. Default: runs/<data>-comparison."""
+    overwrite: bool = False
+    """Start over, in place of a comparison that is already in that folder."""
+    checkpoint_minutes: float = Field(default=5.0, ge=0, le=MANY)
+    """Longest time between checkpoints."""
+    quiet: bool = False
+    """Print nothing but warnings, to stderr."""
+
+    _out = field_validator("out", mode="before")(named_folder)
+
+    @field_validator("losses", "seeds")
+    @classmethod
+    def _different(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not values or len(set(values)) < len(values):
+            raise ValueError(f"losses and seeds must be given, and each one once; got {' '.join(map(str, values))}")
+        return values
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        check_views(self.losses, self.batches.n_views)
+        return self
+
+    def folder(self) -> Path:
+        """Return the folder of the comparison."""
+        return self.out or Path("runs") / f"{source_name(self.data.source)}-comparison"
+
+    def run(self, loss: str, seed: int, *, resume: bool) -> TrainRequest:
+        """Return the request for one of its runs."""
+        return TrainRequest(
+            data=self.data,
+            loss=NamedLossSettings(**self.loss.flat(), loss=loss),
+            model=self.model,
+            batches=self.batches,
+            optimisation=self.optimisation,
+            validation=self.validation,
+            machine=ClusterSettings(**self.machine.flat()),
+            seed=seed,
+            out=self.folder() / RUNS / f"{loss}-{seed}",
+            resume=resume,
+            checkpoint_minutes=self.checkpoint_minutes,
+            quiet=self.quiet,
+        )
+
+    def identity(self) -> dict[str, Any]:
+        """Return what decides its results, to tell whether it has been done already."""
+        values = self.flat()
+        for name in ("out", "overwrite", "checkpoint_minutes", "quiet"):
+            del values[name]
+        source = Path(self.data.source)
+        return {**values, "data": str(source.resolve()) if source.exists() else self.data.source}
+
+
+class MeasureRequest(Request):
+    """What evaluations on the run's own data and on other data share."""
+
+    run: Annotated[Path, Positional()]
+    """Folder of the run."""
+    evaluation: EvaluationSettings = EvaluationSettings()
+    machine: DeviceSettings = DeviceSettings()
+    data_dir: Path | None = None
+    """Folder of named data sets. Default: as in training."""
+    seed: Seed = 0
+    """Random seed of the bootstrap, and of the images held out to choose a probe's regularisation."""
+    report: bool = True
+    """Write report.html and figures/ as well."""
+    quiet: bool = False
+    """Print nothing but warnings, to stderr."""
+
+
+class EvaluateRequest(MeasureRequest):
+    """Evaluate the model of a run on the test part of its data: every metric with its confidence interval.
+
+    Writes results.json, per_image.npz, embeddings.safetensors, the linear classifier and report.html into the run. A
+    run that is not finished is evaluated at its last checkpoint.
+    """
+
+    verb: ClassVar[str] = "evaluate"
+    examples: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("sincere evaluate runs/digits-sincere-0", "evaluates a run"),
+        ("sincere evaluate runs/photos-sincere-0 --data /new/photos", "evaluates a run whose data have moved"),
+    )
+
+    data: Annotated[str | None, Choices((), paths=True)] = None
+    """Where the run's data are now, if they have moved."""
+
+
+class TransferRequest(MeasureRequest):
+    """Evaluate the model of a run on another data set, with probes and neighbours from its training part.
+
+    Writes the same files as `sincere evaluate` into the run's transfer/<data>.
+    """
+
+    verb: ClassVar[str] = "transfer"
+    examples: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("sincere transfer runs/digits-sincere-0 --to fashion-mnist", "evaluates a model of digits on clothes"),
+    )
+    most_used: ClassVar[tuple[str, ...]] = ("to", "classes", "out")
+
+    to: Annotated[str, Choices((), paths=True)] = Field(description=f"The other data set: {DATA_HELP}.")
+    classes: tuple[str, ...] | None = None
+    """Only these classes of it."""
+    skip_bad_images: bool = False
+    """Leave out images that cannot be read, instead of stopping."""
+    out: Path | None = None
+    """Folder to write to. Default: the run's transfer/<data>."""
+
+    _out = field_validator("out", mode="before")(named_folder)
+
+    def data(self, *, size: int, data_dir: Path | None) -> DataSettings:
+        """Return how to load the other data set at the model's input size."""
+        return DataSettings(
+            data=self.to,
+            classes=self.classes,
+            data_dir=self.data_dir or data_dir,
+            size=size,
+            skip_bad_images=self.skip_bad_images,
+        )
+
+
+class ReportRequest(Request):
+    """Write report.html and figures/ again from stored results; nothing is trained or evaluated."""
+
+    verb: ClassVar[str] = "report"
+    examples: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("sincere report runs/digits-comparison", "writes the report of a comparison"),
+    )
+
+    folder: Annotated[Path, Positional()]
+    """Folder that holds results.json: of a run, a comparison or a transfer."""
+    figures: bool = True
+    """Also write the figures as PNG, SVG and PDF."""
+
+
+class DatasetsRequest(Request):
+    """List the data sets known by name: sizes, and whether they are on disk. Starts no download."""
+
+    verb: ClassVar[str] = "datasets"
+
+    data_dir: Path | None = None
+    """Folder of named data sets. Default: $SINCERE_HOME/datasets or ~/.cache/sincere/datasets."""
+
+
+class CompletionRequest(Request):
+    """Print a script that completes verbs, flags and names in a shell."""
+
+    verb: ClassVar[str] = "completion"
+    examples: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("sincere completion bash > ~/.local/share/bash-completion/completions/sincere", "for bash"),
+        ('sincere completion zsh > "${fpath[1]}/_sincere"', "for zsh"),
+        ("sincere completion fish > ~/.config/fish/completions/sincere.fish", "for fish"),
+    )
+
+    shell: Annotated[Literal["bash", "zsh", "fish"], Positional()]
+    """Shell."""
+
+
+REQUESTS: dict[str, type[Request]] = {
+    record.verb: record
+    for record in (
+        CompareRequest,
+        TrainRequest,
+        EvaluateRequest,
+        TransferRequest,
+        ReportRequest,
+        CompletionRequest,
+        DatasetsRequest,
+    )
+}
+
+
+def check_views(losses: Iterable[str], n_views: int) -> None:
+    """Raise for a self-supervised loss without a second view, which is its only positive.
+
+    Raises:
+        ValueError: It needs more views.
+    """
+    for loss in losses:
+        if not LOSSES[loss].needs_labels and n_views < 2:
+            reason = "whose only positives are views of the same image"
+            raise ValueError(f"n_views must be at least 2 for {loss}, {reason}; got {n_views}")
+
+
+def differing(one: RunSettings, other: RunSettings) -> list[str]:
+    """Return the names of the settings in which two runs differ, but for where they are computed."""
+    a, b = one.flat(), other.flat()
+    return [name for name in a if name not in WHERE and a[name] != b[name]]

@@ -1,0 +1,30 @@
+"""What the user is told: progress and results on stdout, warnings on stderr. Starts no torch."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from sincere.checks import printable
+
+
+class Messages:
+    """The one way in which the workflows speak to the user.
+
+    Args:
+        console: Where progress and results go; stdout by default.
+        quiet: Whether only notes are printed.
+    """
+
+    def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
+        self.console = console or Console()
+        self.warnings = Console(stderr=True)
+        self.quiet = quiet
+
+    def say(self, text: str) -> None:
+        """Print a line, unless quiet."""
+        if not self.quiet:
+            self.console.print(printable(text), soft_wrap=True, highlight=False, markup=False)
+
+    def note(self, text: str) -> None:
+        """Print what the user should know in any case, to stderr."""
+        self.warnings.print(printable(f"note: {text}"), soft_wrap=True, highlight=False, markup=False)

@@ -1,0 +1,155 @@
+"""From a measured model to the results in its folder: what evaluation, transfer and comparison share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from sincere.data.dataset import Dataset
+from sincere.errors import DataError
+from sincere.records.files import EVALUATION_LOCK, staged
+from sincere.records.manifest import make_manifest
+from sincere.records.results import FIGURES, RESULTS, DataAbout, MetricAbout, Results, Row, TrainLoss
+from sincere.report.page import remove_report, write_report
+from sincere.report.tables import show, write_csv
+from sincere.settings.evaluation import EvaluationSettings
+from sincere.settings.requests import RunSettings
+from sincere.statistics.comparison import compare_losses, few_note
+from sincere.workflows.measure import Measured, measure
+from sincere.workflows.messages import Messages
+from sincere.workflows.outputs import Outputs
+from sincere.workflows.run_folder import MEASURED, RunFolder
+from sincere.workflows.trained_model import Trained, load_trained
+
+
+def evaluate_run(
+    folder: RunFolder,
+    settings: RunSettings,
+    data: Dataset,
+    evaluation: EvaluationSettings,
+    *,
+    seed: int,
+    device: torch.device,
+    messages: Messages,
+    outputs: Outputs | None = None,
+) -> Results:
+    """Measure a run on its data and write the arrays and results.json into it.
+
+    Raises:
+        DataError: The data have other classes than the run was trained on, or do not allow what is asked for.
+    """
+    trained = load_trained(folder)
+    if trained.model.spec.class_names != data.class_names:
+        names = ", ".join(data.class_names[:3])
+        remedy = "`sincere transfer` evaluates a run on other data"
+        raise DataError(
+            f"{folder.path}: was trained on other classes than those of {data.name} ({names}, ...); {remedy}"
+        )
+    measured = measure(
+        trained.model,
+        data,
+        evaluation,
+        seed=seed,
+        device=device,
+        temperature=settings.loss.temperature,
+        messages=messages,
+        outputs=outputs,
+    )
+
+    def write(place: Path) -> Results:
+        return write_results(
+            place, measured, trained, settings, evaluation, kind="evaluation", seed=seed, device=device
+        )
+
+    return store(folder, write)
+
+
+def store(folder: RunFolder, write: Callable[[Path], Results]) -> Results:
+    """Let `write` put what was measured into a folder of its own, then move it into the run.
+
+    What an earlier evaluation left there stays until all of the new is written.
+    """
+    with staged(folder.path, last=RESULTS) as work:
+        results = write(work)
+        written = {path.name for path in work.iterdir()}
+        remove_report(folder.path)
+    folder.remove(MEASURED - written - {FIGURES, EVALUATION_LOCK})
+    return results
+
+
+def write_results(
+    folder: Path,
+    measured: Measured,
+    trained: Trained,
+    settings: RunSettings,
+    evaluation: EvaluationSettings,
+    *,
+    kind: Literal["evaluation", "transfer"],
+    seed: int,
+    device: torch.device,
+) -> Results:
+    """Write what was measured of one run into a folder: arrays, results.json and results.csv."""
+    files = measured.save(folder)
+    name = settings.loss.name
+    one = {(name, settings.seed): measured.per_image()}
+    summaries, _ = compare_losses(one, list(measured.measures), n_resamples=evaluation.resamples, seed=seed)
+    row = Row(
+        loss=name,
+        seed=settings.seed,
+        metrics=summaries[0].metrics,
+        train_loss=TrainLoss(**trained.train_loss) if trained.train_loss is not None else None,
+        seconds=trained.seconds,
+        epochs=trained.epochs,
+        finished=trained.finished,
+        folder=".",
+        margin=measured.margin,
+        classes=measured.classes,
+        confusion=measured.confusion(),
+        settings=settings.stored(),
+        files=files,
+    )
+    data = measured.data
+    metrics = {name: MetricAbout(title=m.title, share=m.share) for name, m in measured.measures.items()}
+    about = DataAbout(
+        name=data.name,
+        class_names=data.class_names,
+        n_train=len(data.train),
+        n_test=len(data.test),
+        digest=data.digest,
+    )
+    notes = [*trained.notes, *measured.notes]
+    if kind == "evaluation" and about.digest != trained.data:
+        notes.append("these are not the images that the run was trained and tested on: same classes, other data")
+    if (few := few_note(len(data.test))) is not None:
+        notes.append(few)
+    results = Results(
+        kind=kind,
+        data=about,
+        metrics=metrics,
+        rows=(row,),
+        summaries=tuple(summaries),
+        notes=tuple(notes),
+        measuring=evaluation.identity(seed),
+        manifest=make_manifest(seed=seed, device=str(device)),
+    )
+    results.write(folder)
+    write_csv(results, folder)
+    return results
+
+
+def finish(results: Results, folder: Path, messages: Messages, *, report: bool) -> None:
+    """Write the report, if it is asked for, and show the results."""
+    page = write_report(folder) if report else None
+    show_results(results, page, messages)
+
+
+def show_results(results: Results, page: Path | None, messages: Messages) -> None:
+    """Print the table of the results; only their notes if quiet."""
+    if not messages.quiet:
+        show(results, page, messages.console)
+        return
+    for note in results.notes:
+        messages.note(note)
