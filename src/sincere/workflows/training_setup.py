@@ -22,13 +22,12 @@ from sincere.data.samplers import make_sampler
 from sincere.data.views import named_augmentation
 from sincere.errors import InputValueError
 from sincere.evaluation.knn import accuracy_1nn
-from sincere.losses.distributed.global_batch import global_batch_loss
 from sincere.losses.reference_levels import loss_levels
 from sincere.models.embedding import EmbeddingModel, build_model, check_encoder
 from sincere.models.small import TINY_PIXELS
 from sincere.records.config import MOST_THREADS, WHERE, TrainSettings
 from sincere.records.model import ModelSpec
-from sincere.theory.coefficients import FORMULAS, LossName, repulsion_meter
+from sincere.theory.coefficients import repulsion_meter
 from sincere.training.fit import Calls, Fit, Plan
 from sincere.training.memory import TRIAL_VIEWS, check_memory, free_bytes, step_bytes
 from sincere.training.optimizers import (
@@ -223,25 +222,21 @@ def _calls(
     held_out: ImageSet | None,
     fabric: Fabric,
 ) -> Calls:
-    options = {"epsilon": settings.epsilon} if settings.loss == "eps-supinfonce" else {}
-    criterion = LOSSES[settings.loss].load()(settings.temperature, **options)
+    options: dict[str, Any] = {"epsilon": settings.epsilon} if settings.loss == "eps-supinfonce" else {}
+    criterion = LOSSES[settings.loss].load()(settings.temperature, group="world", **options)
 
     def loss(embeddings: Tensor, labels: Tensor) -> Tensor:
-        if fabric.world_size > 1:
-            named = {"loss": settings.loss, "temperature": settings.temperature, "epsilon": settings.epsilon}
-            return global_batch_loss(embeddings, labels, **cast(Any, named))
         value: Tensor = criterion(embeddings) if settings.loss == "infonce" else criterion(embeddings, labels)
         return value
 
     def inspect(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
         n_views = embeddings.shape[1]
-        levels = loss_levels(settings.loss, labels, n_views=n_views, epsilon=settings.epsilon)
+        levels = loss_levels(settings.loss, labels, n_views=n_views, **options)
         figures = {"chance": levels.chance, "floor": levels.floor}
-        if settings.loss not in FORMULAS:
+        if not LOSSES[settings.loss].needs_labels:
             return figures
-        name = cast(LossName, settings.loss)
         rows, repeated = embeddings.flatten(0, 1), labels.repeat_interleave(n_views)
-        meter = repulsion_meter(rows, repeated, loss=name, temperature=settings.temperature)
+        meter = repulsion_meter(rows, repeated, loss=settings.loss, temperature=settings.temperature, **options)
         return {**figures, "repulsion_share": meter.overall.share, "repulsion_strength": meter.overall.strength}
 
     chosen = np.random.default_rng(settings.seed).permutation(len(loader.images))[:LIVE_REFERENCES]
