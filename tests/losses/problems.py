@@ -91,17 +91,17 @@ def oracle_losses(name: str, problem: Problem, *, normalize: bool = True) -> Ten
 
 
 def oracle_loss(name: str, problem: Problem, *, normalize: bool = True, reduction: str = "mean") -> Tensor:
-    """The reduced loss: the mean is over the anchors that have a partner."""
+    """The reduced loss: the mean is over the anchors that have a positive."""
     losses = oracle_losses(name, problem, normalize=normalize)
     if reduction == "none":
         return losses.view(problem.embeddings.shape[:-1])
     if reduction == "sum":
         return losses.sum()
-    has_partner = [_has_partner(name, problem, i) for i in range(len(losses))]
-    return losses.sum() / max(1, sum(has_partner))
+    has_positive = [_has_positive(name, problem, i) for i in range(len(losses))]
+    return losses.sum() / max(1, sum(has_positive))
 
 
-def _has_partner(name: str, problem: Problem, row: int) -> bool:
+def _has_positive(name: str, problem: Problem, row: int) -> bool:
     views = problem.embeddings.shape[1] if problem.embeddings.ndim == 3 else 1
     image = row // views
     label = image if name == "infonce" else int(problem.labels[image])
@@ -140,7 +140,7 @@ def problems() -> dict[str, Problem]:
         "views and key views": Problem(normal(n, 2, d), labels, normal(m, 2, d), key_labels),
         "one-hot rows": Problem(torch.eye(d, dtype=torch.float64)[torch.arange(n) % d] * 3, labels),
         "one dimension": Problem(normal(n, 1), labels),
-        # Past the range of the symmetric walk, also in float64.
+        # Past the range of the symmetric tiles, also in float64.
         "small temperature": Problem(normal(n, d), labels, temperature=0.002),
     }
 

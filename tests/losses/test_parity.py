@@ -9,7 +9,7 @@ import torch
 
 from sincere.catalog import LOSSES
 from sincere.errors import UnsupportedError
-from sincere.losses.kernels.tiled import walk
+from sincere.losses.kernels.tiled import tiled_losses
 from tests.losses.problems import CASES, KERNELS, PAIR_LOSSES, PROBLEMS, SUPERVISED, loss_of, oracle_loss
 
 cases = pytest.mark.parametrize(("loss", "case"), CASES)
@@ -94,18 +94,18 @@ def test_backward_twice_adds_up() -> None:
 
 @pytest.mark.parametrize("loss", SUPERVISED)
 def test_without_grad_mode_only_the_value_is_computed(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    weights = []
 
     def spy(*arguments: Any, **options: Any) -> Any:
-        asked.append(arguments[4])  # the weights: None asks for no gradient
-        return walk(*arguments, **options)
+        weights.append(arguments[4])  # None: no gradient
+        return tiled_losses(*arguments, **options)
 
-    monkeypatch.setattr("sincere.losses.kernels.tiled.walk", spy)
+    monkeypatch.setattr("sincere.losses.kernels.tiled.tiled_losses", spy)
     problem = PROBLEMS["rows"].leaves()
     with torch.no_grad():
         value = loss_of(loss, problem, kernel="tiled")
     assert not value.requires_grad
     torch.testing.assert_close(value, oracle_loss(loss, problem).detach())
     loss_of(loss, problem, kernel="tiled")
-    assert asked[0] is None
-    assert asked[1] is not None
+    assert weights[0] is None
+    assert weights[1] is not None

@@ -32,7 +32,7 @@ def test_error_is_at_most_twice_that_of_rounding_the_input(
 @pytest.mark.parametrize("loss", SUPERVISED)
 @pytest.mark.parametrize("temperature", [0.1, 0.03, 0.02, 0.01, 0.001])
 def test_small_temperatures_in_float32(loss: str, kernel: str, temperature: float) -> None:
-    """Values and gradients stay right on both sides of the symmetric walk's limit, 1/tau = 39."""
+    """Values and gradients stay right on both sides of the limit of the symmetric tiles, 1/tau = 39."""
     exact = Problem(torch.randn(60, 16, dtype=torch.float64), torch.randint(6, (60,)), temperature=temperature)
     expected_problem, problem = exact.leaves(), exact.to(torch.float32).leaves()
     expected = oracle_loss(loss, expected_problem)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -12,7 +13,11 @@ from sincere.errors import InputTypeError, InputValueError
 from sincere.losses import equations
 from sincere.theory.coefficients import gradient_coefficients, repulsion_meter
 
-PAIR_LOSSES = {"sincere": equations.sincere_pair, "supcon": equations.supcon_pair}
+PAIR_LOSSES = {
+    "sincere": equations.sincere_pair,
+    "supcon": equations.supcon_pair,
+    "eps-supinfonce": partial(equations.eps_supinfonce_pair, epsilon=0.25),
+}
 losses = pytest.mark.parametrize("loss", PAIR_LOSSES)
 
 
@@ -152,7 +157,7 @@ def test_nan_is_not_hidden() -> None:
     assert math.isnan(overall.strength)
 
 
-def test_large_classes_are_walked_in_tiles() -> None:
+def test_large_classes_are_cut_into_tiles() -> None:
     """More members than a tile has rows: the off-diagonal tiles count each pair once."""
     z, labels = torch.randn(1500, 8), torch.cat([torch.zeros(1300), torch.ones(200)]).long()
     meter = repulsion_meter(z, labels)
@@ -175,7 +180,8 @@ def test_bad_input() -> None:
     z, labels = torch.randn(6, 3), torch.arange(6) % 2
     with pytest.raises(InputValueError) as caught:
         repulsion_meter(z, labels, loss="supcom")
-    expected = "repulsion_meter: loss must be one of 'sincere', 'supcon'; got 'supcom'. Did you mean 'supcon'?"
+    expected = "repulsion_meter: loss must be one of 'sincere', 'supcon', 'eps-supinfonce'; got 'supcom'."
+    expected += " Did you mean 'supcon'?"
     assert str(caught.value) == expected
     with pytest.raises(InputValueError, match=r"^repulsion_meter: labels must have shape \(n,\) with n = 6 embeddings"):
         repulsion_meter(z, labels[:4])

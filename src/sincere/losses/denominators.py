@@ -13,7 +13,7 @@ from sincere.losses.inputs import check_inputs
 from sincere.losses.kernels.block_sizes import tile_side
 from sincere.losses.kernels.class_blocks import ClassBlock, class_blocks
 from sincere.losses.kernels.normalize import unit_rows
-from sincere.losses.kernels.tiled import walk
+from sincere.losses.kernels.tiled import tiled_losses
 from sincere.shapes import AnchorIds, PerAnchor, Rows, Scalar
 
 
@@ -22,9 +22,10 @@ class Denominators:
     """A batch as a loss sees it.
 
     Attributes:
-        z: The rows that are compared, of unit length if asked.
+        z: The rows that are compared, of unit length with `normalize`.
         ids: Class of each row, numbered from 0; an unlabelled row is a class of its own.
-        log_denominators: L_i, log-sum-exp over the noise of row i; for SupCon D_i, over all other rows.
+        log_denominators: L_i, log-sum-exp over the negatives of row i; D_i over all other rows where positives are part
+            of the denominator.
         inverse_temperature: 1 / tau.
     """
 
@@ -50,5 +51,5 @@ def log_denominators(
     inputs = check_inputs(caller, formula, embeddings, labels, temperature, None, None, None)
     with torch.autocast(inputs.rows.device.type, enabled=False):
         z = unit_rows(inputs.rows)[0] if normalize else inputs.rows
-        result = walk(z, None, inputs.temperature, inputs.contrast, None)
+        result = tiled_losses(z, None, inputs.temperature, inputs.contrast, None)
     return Denominators(z, inputs.contrast.ids, result.log_denominators, inputs.temperature.reciprocal())

@@ -3,7 +3,8 @@
 This is the oracle: slow on purpose, and what "correct" means for every kernel. Nothing but tests and readers
 should need it.
 
-Legend (paper, section 2): i anchor, p partner (same class), n noise (another class), s_ij = z_i . z_j / tau.
+Legend (paper, section 2): i anchor, p partner (same class; a positive elsewhere), n noise (another class; a negative
+elsewhere), s_ij = z_i . z_j / tau.
 A label equal to another means the same class, nothing else: -1 is no special case here.
 """
 
@@ -20,17 +21,23 @@ PairLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def sincere_pair(s_p: Tensor, s_partners: Tensor, s_noise: Tensor) -> Tensor:
-    """SINCERE: -log e^{s_ip} / (e^{s_ip} + sum_n e^{s_in}). Self-supervised InfoNCE where |P| = 1."""
+    """SINCERE: -log e^{s_ip} / (e^{s_ip} + sum_n e^{s_in}). Self-supervised InfoNCE where |P| = 1.
+
+    Papers: https://arxiv.org/abs/2309.14277, https://arxiv.org/abs/1807.03748 (InfoNCE).
+    """
     return eps_supinfonce_pair(s_p, s_partners, s_noise, epsilon=0.0)
 
 
 def eps_supinfonce_pair(s_p: Tensor, s_partners: Tensor, s_noise: Tensor, *, epsilon: float) -> Tensor:
-    """Barbano et al.: -log e^{s_ip} / (e^{s_ip - eps} + sum_n e^{s_in})."""
+    """Barbano et al.: -log e^{s_ip} / (e^{s_ip - eps} + sum_n e^{s_in}); https://arxiv.org/abs/2211.05568."""
     return torch.logsumexp(torch.cat([(s_p - epsilon)[None], s_noise]), dim=0) - s_p
 
 
 def supcon_pair(s_p: Tensor, s_partners: Tensor, s_noise: Tensor) -> Tensor:
-    """Khosla et al., "out" form: -log e^{s_ip} / (sum over all partners and noise of e^{s_ia})."""
+    """Khosla et al., "out" form: -log e^{s_ip} / (sum over all partners and noise of e^{s_ia}).
+
+    Paper: https://arxiv.org/abs/2004.11362.
+    """
     return torch.logsumexp(torch.cat([s_partners, s_noise]), dim=0) - s_p
 
 

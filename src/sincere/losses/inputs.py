@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from sincere import checks
-from sincere.catalog import Formula
+from sincere.catalog import LOSSES, Formula, find_loss
 from sincere.errors import InputTypeError, InputValueError
 from sincere.losses.pairs import Contrast, contrast_batch, contrast_with_keys
 from sincere.shapes import KeyRows, Rows, Scalar
@@ -23,7 +24,7 @@ class Inputs:
         shape: The embeddings' shape without d.
         rows: Each view a row of its own, in the type the statistics are computed in.
         key_rows: The keys likewise; None for a batch against itself.
-        temperature: Without dimensions, in the same type; a number stays on the processor.
+        temperature: Without dimensions, in the same type; a number stays on the CPU.
         contrast: Who is compared with whom, and how.
     """
 
@@ -33,6 +34,32 @@ class Inputs:
     key_rows: KeyRows | None
     temperature: Scalar
     contrast: Contrast
+
+
+def check_formula(caller: str, loss: str, hyper_parameters: Mapping[str, float]) -> Formula:
+    """Return what the kernels compute for a loss of the table, with these hyper-parameters in place of its defaults.
+
+    Raises:
+        InputTypeError, InputValueError: There is no such loss or hyper-parameter, or a value is out of range.
+    """
+    entry = find_loss(loss, caller=caller)
+    allowed = {parameter.name: parameter for parameter in entry.hyper_parameters}
+    for name, value in hyper_parameters.items():
+        if name not in allowed:
+            has = f"hyper-parameters {', '.join(allowed)}" if allowed else "no hyper-parameter besides the temperature"
+            raise InputTypeError(f"{caller}: unexpected keyword argument {name!r}; {loss} has {has}")
+        checks.number(caller, name, value, least=allowed[name].least)
+    return entry.formula(**hyper_parameters)
+
+
+def check_labelled_loss(caller: str, loss: str) -> None:
+    """Raise unless a loss is in the table and compares classes."""
+    labelled = [name for name, entry in LOSSES.items() if entry.needs_labels]
+    if loss in LOSSES and loss not in labelled:
+        names = ", ".join(map(repr, labelled))
+        requirement = f"loss must be one that takes labels, {names}"
+        raise InputValueError(checks.wording(caller, requirement, f"{loss!r}, whose classes are single images"))
+    checks.choice(caller, "loss", loss, labelled)
 
 
 def check_inputs(
@@ -46,24 +73,20 @@ def check_inputs(
     anchor_index: Tensor | None,
 ) -> Inputs:
     """Return the checked inputs, or raise the error that says which argument is wrong and how."""
-    checks.float_rows(caller, "embeddings", embeddings)
-    n, n_views = len(embeddings), _n_views(embeddings)
-    form = f"(n,) with n = {n} embeddings"
-    labels = checks.integers(caller, "labels", labels, expected=(n,), form=form, like=embeddings)
-    dtype = embeddings.dtype
+    labels = check_labels(caller, embeddings, labels)
+    n_views, dtype = count_views(embeddings), embeddings.dtype
     if keys is None:
         for argument, value in (("key_labels", key_labels), ("anchor_index", anchor_index)):
             if value is not None:
                 raise InputValueError(checks.wording(caller, f"{argument} must come with keys", "keys=None"))
     else:
         dtype = torch.promote_types(dtype, _check_keys(caller, keys, embeddings).dtype)
-    # float32 whatever the input, but float64 stays float64.
-    dtype = torch.float64 if dtype == torch.float64 else torch.float32
+    dtype = statistics_dtype(dtype)
     if keys is None:
         contrast = contrast_batch(formula, labels, n_views=n_views, dtype=dtype)
     else:
         key_labels, anchor_index = _check_key_ids(caller, embeddings, keys, key_labels, anchor_index)
-        views = {"n_views": n_views, "n_key_views": _n_views(keys)}
+        views = {"n_views": n_views, "n_key_views": count_views(keys)}
         contrast = contrast_with_keys(formula, labels, key_labels, anchor_index, **views, dtype=dtype)
     return Inputs(
         caller=caller,
@@ -75,8 +98,26 @@ def check_inputs(
     )
 
 
+def check_labels(caller: str, embeddings: Tensor, labels: Tensor) -> Tensor:
+    """Return the labels as int64 if there is one for each embedding (n, d) or (n, views, d)."""
+    checks.float_rows(caller, "embeddings", embeddings)
+    n = len(embeddings)
+    form = f"(n,) with n = {n} embeddings"
+    return checks.integers(caller, "labels", labels, expected=(n,), form=form, like=embeddings)
+
+
+def count_views(rows: Tensor) -> int:
+    """Return the number of views of (n, views, d), 1 for (n, d)."""
+    return rows.shape[1] if rows.ndim == 3 else 1
+
+
+def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the type in which losses are computed: float32 whatever the input, but float64 stays float64."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 def check_temperature(caller: str, temperature: float | Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the temperature without dimensions; a number stays on the processor."""
+    """Return the temperature without dimensions; a number stays on the CPU."""
     if not isinstance(temperature, Tensor):
         value = checks.number(caller, "temperature", temperature, above=0.0)
         tiny = torch.finfo(dtype).tiny
@@ -117,12 +158,8 @@ def _check_key_ids(
     anchor_index = checks.integers(caller, "anchor_index", anchor_index, expected=shape, form=form, like=embeddings)
     # Elsewhere it would wait for the device, where a wrong index fails anyway; a compiler cannot trace it.
     if anchor_index.device.type == "cpu" and not torch.compiler.is_compiling():
-        low, high, rows = int(anchor_index.min()), int(anchor_index.max()), m * _n_views(keys)
+        low, high, rows = int(anchor_index.min()), int(anchor_index.max()), m * count_views(keys)
         if low < -1 or high >= rows:
             requirement = f"anchor_index must be -1 or a row of keys, 0 to {rows - 1}"
             raise InputValueError(checks.wording(caller, requirement, low if low < -1 else high))
     return key_labels, anchor_index
-
-
-def _n_views(rows: Tensor) -> int:
-    return rows.shape[1] if rows.ndim == 3 else 1

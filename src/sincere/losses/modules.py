@@ -1,89 +1,85 @@
-"""The losses as modules: they hold hyper-parameters and call the function of the same name, nothing else."""
+"""The losses as modules: they hold hyper-parameters and options and call the function of the same name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from sincere import checks
-from sincere.losses.functional import (
-    REDUCTIONS,
-    Kernel,
-    Reduction,
-    eps_supinfonce_loss,
-    info_nce_loss,
-    sincere_loss,
-    supcon_loss,
-)
+from sincere.losses.distributed.groups import check_group
+from sincere.losses.functional import eps_supinfonce_loss, info_nce_loss, sincere_loss, supcon_loss
 from sincere.losses.inputs import check_temperature
-from sincere.losses.kernels.select import KERNELS
+from sincere.losses.options import (
+    KERNELS,
+    KEY_DEFAULTS,
+    MODULE_DEFAULTS,
+    REDUCTIONS,
+    KeyOptions,
+    ModuleOptions,
+    complete_options,
+    lists_options,
+)
 
 
 class ContrastiveLoss(nn.Module):
-    """Hyper-parameters that all losses share.
-
-    Args:
-        temperature: Divides the similarities. A positive number, or an `nn.Parameter` with one element to learn it.
-        normalize: Scale embeddings to unit length first.
-        reduction: "mean" over the anchors that have a partner, "sum" or "none".
-        kernel: "auto", "dense" or "tiled".
-    """
+    """Hyper-parameters and options that all losses share; a subclass names its function."""
 
     temperature: float | Tensor
-    hyper_parameters: ClassVar[tuple[str, ...]] = ("temperature", "normalize", "reduction", "kernel")
+    function: ClassVar[Callable[..., Tensor]]
+    hyper_parameters: ClassVar[tuple[str, ...]] = ("temperature",)
 
-    def __init__(
-        self,
-        temperature: float | Tensor = 0.1,
-        *,
-        normalize: bool = True,
-        reduction: Reduction = "mean",
-        kernel: Kernel = "auto",
-    ) -> None:
+    @lists_options(ModuleOptions)
+    def __init__(self, temperature: float | Tensor = 0.1, **options: Unpack[ModuleOptions]) -> None:
+        """Check and hold what every call of the loss uses.
+
+        Args:
+            temperature: Divides the similarities. A positive number, or an `nn.Parameter` with one element to learn it.
+            **options: See `sincere.losses.options.ModuleOptions`; `help()` lists them here.
+        """
         super().__init__()
         caller = type(self).__name__
+        chosen = complete_options(type(self), options, MODULE_DEFAULTS)
         check_temperature(caller, temperature, torch.float32)
         if isinstance(temperature, Tensor) and not isinstance(temperature, nn.Parameter):
             self.register_buffer("temperature", temperature)
         else:
             self.temperature = temperature
-        self.normalize = checks.flag(caller, "normalize", normalize)
-        self.reduction = checks.choice(caller, "reduction", reduction, REDUCTIONS)
-        self.kernel = checks.choice(caller, "kernel", kernel, KERNELS)
+        check_group(caller, chosen)
+        self.normalize = checks.flag(caller, "normalize", chosen["normalize"])
+        self.reduction = checks.choice(caller, "reduction", chosen["reduction"], REDUCTIONS)
+        self.kernel = checks.choice(caller, "kernel", chosen["kernel"], KERNELS)
+        self.group, self.exchange = chosen["group"], chosen["exchange"]
 
     def options(self) -> dict[str, Any]:
-        """Return the hyper-parameters as the function's keyword arguments."""
-        return {name: getattr(self, name) for name in self.hyper_parameters}
+        """Return the hyper-parameters and options as the function's keyword arguments."""
+        return {name: getattr(self, name) for name in (*self.hyper_parameters, *MODULE_DEFAULTS)}
 
     def extra_repr(self) -> str:
-        """Return the hyper-parameters for `print(module)`."""
+        """Return the hyper-parameters and options for `print(module)`."""
         return ", ".join(f"{name}={value!r}" for name, value in self.options().items())
 
 
 class SupervisedContrastiveLoss(ContrastiveLoss):
-    """A loss of embeddings and labels; a subclass names its function."""
+    """A loss of embeddings and labels."""
 
-    function: ClassVar[Callable[..., Tensor]]
+    @lists_options(KeyOptions)
+    def forward(self, embeddings: Tensor, labels: Tensor, **options: Unpack[KeyOptions]) -> Tensor:
+        """Return the loss.
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        keys: Tensor | None = None,
-        key_labels: Tensor | None = None,
-        anchor_index: Tensor | None = None,
-    ) -> Tensor:
-        """Return the loss; the arguments are those of `sincere_loss`."""
-        contrasted = {"keys": keys, "key_labels": key_labels, "anchor_index": anchor_index}
-        return type(self).function(embeddings, labels, **contrasted, **self.options())
+        Args:
+            embeddings: (n, d), or (n, views, d) for several augmented views of each image; any float type.
+            labels: (n,), any integer type; -1 means "no label", as in `sincere_loss`.
+            **options: See `sincere.losses.options.KeyOptions`; `help()` lists them here.
+        """
+        keys = complete_options(self.forward, options, KEY_DEFAULTS, caller=type(self).__name__)
+        return type(self).function(embeddings, labels, **keys, **self.options())
 
 
 class SINCERELoss(SupervisedContrastiveLoss):
-    """`sincere_loss` as a module.
+    """`sincere_loss` as a module; paper: https://arxiv.org/abs/2309.14277.
 
     Example:
         >>> import torch
@@ -97,38 +93,44 @@ class SINCERELoss(SupervisedContrastiveLoss):
 
 
 class SupConLoss(SupervisedContrastiveLoss):
-    """`supcon_loss` as a module."""
+    """`supcon_loss` as a module; paper: https://arxiv.org/abs/2004.11362."""
 
     function = staticmethod(supcon_loss)
 
 
 class EpsSupInfoNCELoss(SupervisedContrastiveLoss):
-    """`eps_supinfonce_loss` as a module.
-
-    Args:
-        temperature: As in the other losses.
-        epsilon: The margin, at least 0.
-        **options: `normalize`, `reduction` and `kernel`, as in the other losses.
-    """
+    """`eps_supinfonce_loss` as a module; paper: https://arxiv.org/abs/2211.05568."""
 
     function = staticmethod(eps_supinfonce_loss)
     hyper_parameters = (*ContrastiveLoss.hyper_parameters, "epsilon")
 
-    def __init__(self, temperature: float | Tensor = 0.1, *, epsilon: float = 0.25, **options: Any) -> None:
+    @lists_options(ModuleOptions)
+    def __init__(
+        self, temperature: float | Tensor = 0.1, *, epsilon: float = 0.25, **options: Unpack[ModuleOptions]
+    ) -> None:
+        """Check and hold what every call of the loss uses.
+
+        Args:
+            temperature: Divides the similarities. A positive number, or an `nn.Parameter` with one element to learn it.
+            epsilon: The margin, at least 0; 0 is SINCERE.
+            **options: See `sincere.losses.options.ModuleOptions`; `help()` lists them here.
+        """
         super().__init__(temperature, **options)
         self.epsilon = checks.number(type(self).__name__, "epsilon", epsilon, least=0.0)
 
 
 class InfoNCELoss(ContrastiveLoss):
-    """`info_nce_loss` as a module."""
+    """`info_nce_loss` as a module; paper: https://arxiv.org/abs/1807.03748."""
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        *,
-        keys: Tensor | None = None,
-        key_labels: Tensor | None = None,
-        anchor_index: Tensor | None = None,
-    ) -> Tensor:
-        """Return the loss of (n, views, d) embeddings; the arguments are those of `info_nce_loss`."""
-        return info_nce_loss(embeddings, keys=keys, key_labels=key_labels, anchor_index=anchor_index, **self.options())
+    function = staticmethod(info_nce_loss)
+
+    @lists_options(KeyOptions)
+    def forward(self, embeddings: Tensor, **options: Unpack[KeyOptions]) -> Tensor:
+        """Return the loss.
+
+        Args:
+            embeddings: (n, views, d) with at least 2 views. With `keys` also (n, d).
+            **options: See `sincere.losses.options.KeyOptions`; `help()` lists them here.
+        """
+        keys = complete_options(self.forward, options, KEY_DEFAULTS, caller=type(self).__name__)
+        return type(self).function(embeddings, **keys, **self.options())

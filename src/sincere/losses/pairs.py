@@ -1,4 +1,4 @@
-"""What a kernel is asked to compute: who is compared with whom, and by which formula."""
+"""What a kernel computes: who is a positive of whom, and by which formula."""
 
 from __future__ import annotations
 
@@ -7,34 +7,43 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sincere.catalog import LOSSES, Formula
+from sincere.catalog import Formula
 from sincere.shapes import AnchorIds, KeyIds, PerAnchor
-
-SINCERE, SUPCON = LOSSES["sincere"].formula(), LOSSES["supcon"].formula()
 
 
 @dataclass(frozen=True, eq=False)
 class Contrast:
-    """Which key is a partner, which is noise, which is the anchor itself, and the formula that weighs them.
+    """Which key is a positive, which a negative, which the anchor itself, and the formula that weighs them.
 
     Attributes:
-        formula: The loss.
+        formula: What tells the loss apart from the others of its family.
         ids: Class of each anchor.
         key_ids: Class of each key; equal ids mean the same class.
         self_index: For each anchor the key that is the anchor itself, -1 for none.
-        partner_counts: |P_i| of each anchor, in the loss's float type.
+        positive_counts: Number of positives of each anchor, |P_i|, in the loss's float type.
     """
 
     formula: Formula
     ids: AnchorIds
     key_ids: KeyIds
     self_index: AnchorIds
-    partner_counts: PerAnchor
+    positive_counts: PerAnchor
 
     @property
     def n_keys(self) -> int:
         """Number of keys each anchor is compared with, itself included."""
         return len(self.key_ids)
+
+    def of_anchors(self, rows: slice) -> Contrast:
+        """Return the same contrast for some of the anchors, with all keys."""
+        return Contrast(self.formula, self.ids[rows], self.key_ids, self.self_index[rows], self.positive_counts[rows])
+
+    def weights(self, reduction: str) -> PerAnchor | None:
+        """Return the weight of each anchor in the "mean" or "sum" over those that have a positive; None for "none"."""
+        if reduction == "none":
+            return None
+        has_positive = (self.positive_counts > 0).to(self.positive_counts.dtype)
+        return has_positive / has_positive.sum().clamp_min(1.0) if reduction == "mean" else has_positive
 
 
 def class_ids(labels: AnchorIds) -> AnchorIds:
@@ -56,9 +65,7 @@ def contrast_batch(formula: Formula, labels: Tensor, *, n_views: int, dtype: tor
     """Contrast a batch of labelled images, each with `n_views` rows, with itself."""
     ids = class_ids(labels).repeat_interleave(n_views)
     rows = torch.arange(len(ids), device=ids.device)
-    members = torch.zeros(len(ids), dtype=dtype, device=ids.device)
-    members.index_add_(0, ids, members.new_ones(len(ids)))
-    return Contrast(formula, ids, ids, rows, members[ids] - 1)
+    return Contrast(formula, ids, ids, rows, _count_class_keys(ids, ids, n_classes=len(ids), dtype=dtype) - 1)
 
 
 def contrast_with_keys(
@@ -73,17 +80,22 @@ def contrast_with_keys(
 ) -> Contrast:
     """Contrast labelled images with a separate set of keys.
 
-    A label of -1 matches nothing: an anchor with it has no partner here, a key with it is noise for all.
+    A label of -1 matches nothing: an anchor with it has no positive here, a key with it is a negative for all.
     """
     joint = class_ids(torch.cat([labels, key_labels]))
     ids = joint[: len(labels)].repeat_interleave(n_views)
     key_ids = joint[len(labels) :].repeat_interleave(n_key_views)
-    members = torch.zeros(len(joint), dtype=dtype, device=ids.device)
-    members.index_add_(0, key_ids, members.new_ones(len(key_ids)))
-    counts = members[ids]
+    counts = _count_class_keys(ids, key_ids, n_classes=len(joint), dtype=dtype)
     if anchor_index is None:
         self_index = torch.full_like(ids, -1)
     else:
         self_index = anchor_index.flatten().clone()  # kept until backward, whatever the caller does to it
         counts = counts - ((self_index >= 0) & (key_ids[self_index.clamp_min(0)] == ids)).to(dtype)
     return Contrast(formula, ids, key_ids, self_index, counts)
+
+
+def _count_class_keys(ids: AnchorIds, key_ids: KeyIds, *, n_classes: int, dtype: torch.dtype) -> PerAnchor:
+    """Return how many keys have the class of each anchor; `n_classes` is at least the largest id plus 1."""
+    members = torch.zeros(n_classes, dtype=dtype, device=ids.device)
+    members.index_add_(0, key_ids, members.new_ones(len(key_ids)))
+    return members[ids]

@@ -1,15 +1,15 @@
 """What the losses do to each pair: gradient coefficients, and the meter for repulsion within a class.
 
-Per-anchor scale throughout: the derivative of the loss of anchor i, which is already averaged over its partners, with
-respect to the similarity s_ij = z_i . z_j / temperature. Negative attracts, positive repels. The paper's range [-1, 0]
-for SINCERE is on the scale of one pair loss: times |P_i|.
+Per-anchor scale throughout: the derivative of the loss of anchor i, which is already averaged over its partners (the
+paper's word for positives, as noise is for negatives), with respect to the similarity s_ij = z_i . z_j / temperature.
+Below 0 attracts, above 0 repels. The paper's range [-1, 0] for SINCERE is on the scale of one pair loss: times |P_i|.
+Paper: https://arxiv.org/abs/2309.14277.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,10 +18,8 @@ from sincere import checks
 from sincere.catalog import Formula
 from sincere.errors import InputValueError
 from sincere.losses.denominators import Denominators, log_denominators
-from sincere.losses.pairs import SINCERE, SUPCON
-
-LossName = Literal["sincere", "supcon"]
-FORMULAS: dict[str, Formula] = {"sincere": SINCERE, "supcon": SUPCON}
+from sincere.losses.inputs import check_formula, check_labelled_loss
+from sincere.losses.kernels.pair_terms import to_coefficients
 
 
 @torch.no_grad()
@@ -29,15 +27,25 @@ def gradient_coefficients(
     embeddings: Tensor,
     labels: Tensor,
     *,
-    loss: LossName = "sincere",
+    loss: str = "sincere",
     temperature: float = 0.1,
     normalize: bool = True,
+    **hyper_parameters: float,
 ) -> Tensor:
     """Return the matrix of d loss_i / d s_ij: for each anchor (row) its pull on partners and its push on noise.
 
     SINCERE: -sigma_ip / |P_i| for a partner, (sum_p sigma_ip / |P_i|) e^{s_in - L_i} for noise.
+    eps-SupInfoNCE: the same, where sigma_ip is the sigmoid of L_i + eps - s_ip.
     SupCon: e^{s_ip - D_i} - 1 / |P_i| for a partner, e^{s_in - D_i} for noise.
     Rows of anchors without a partner are 0. Memory O(n^2): to look at a batch.
+
+    Args:
+        embeddings: (n, d) or (n, views, d).
+        labels: (n,), integers; -1 means "no label".
+        loss: A loss of `sincere.catalog.LOSSES` that takes labels.
+        temperature: Positive number.
+        normalize: Scale embeddings to unit length.
+        **hyper_parameters: Those of the loss, such as `epsilon`, in place of its defaults.
 
     Example:
         >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
@@ -45,7 +53,7 @@ def gradient_coefficients(
         tensor([ 0.0000, -0.0777, -0.0777,  0.1554])
     """
     caller = "gradient_coefficients"
-    formula = FORMULAS[checks.choice(caller, "loss", loss, FORMULAS)]
+    formula = _formula(caller, loss, hyper_parameters)
     at = log_denominators(caller, formula, embeddings, labels, temperature=temperature, normalize=normalize)
     with torch.autocast(at.z.device.type, enabled=False):
         s = at.z @ at.z.T * at.inverse_temperature
@@ -59,15 +67,6 @@ def gradient_coefficients(
         pushes = -pulls.sum(dim=1, keepdim=True) * torch.exp(s - at.log_denominators[:, None])
     coefficients = torch.where(same, pulls, pushes)
     return coefficients * partners.any(dim=1, keepdim=True)
-
-
-def to_coefficients(s: Tensor, log_denominators: Tensor, counts: Tensor, formula: Formula) -> Tensor:
-    """Turn similarities to partners into d loss_i / d s_ip, in place; see `gradient_coefficients`."""
-    s.sub_(log_denominators)
-    if formula.positives_in_denominator:
-        # A partner is in its own denominator, so s - D <= 0 but for rounding.
-        return s.clamp_max_(0.0).exp_().sub_(1 / counts)
-    return s.neg_().add_(formula.epsilon).sigmoid_().div_(-counts)
 
 
 @dataclass(frozen=True)
@@ -99,14 +98,23 @@ def repulsion_meter(
     embeddings: Tensor,
     labels: Tensor,
     *,
-    loss: LossName = "supcon",
+    loss: str = "supcon",
     temperature: float = 0.1,
     normalize: bool = True,
+    **hyper_parameters: float,
 ) -> RepulsionMeter:
     """Return the share of same-class pairs that a loss would push apart, and how strongly.
 
     The force on a pair {i, j} is the sum of both ordered coefficients. Under SINCERE none is ever positive: its meter
-    reads exactly 0. Walks over the pairs of each class in blocks; memory O(n d). Unlabelled items (-1) are noise.
+    reads exactly 0. The pairs of each class are taken in blocks; memory O(n d). Unlabelled items (-1) are noise.
+
+    Args:
+        embeddings: (n, d).
+        labels: (n,), integers; -1 means "no label".
+        loss: A loss of `sincere.catalog.LOSSES` that takes labels.
+        temperature: Positive number.
+        normalize: Scale embeddings to unit length.
+        **hyper_parameters: Those of the loss, such as `epsilon`, in place of its defaults.
 
     Example:
         >>> z, labels = torch.eye(64), torch.arange(64) % 2
@@ -114,12 +122,12 @@ def repulsion_meter(
         0.0
     """
     caller = "repulsion_meter"
-    formula = FORMULAS[checks.choice(caller, "loss", loss, FORMULAS)]
+    formula = _formula(caller, loss, hyper_parameters)
     checks.float_rows(caller, "embeddings", embeddings)
     if embeddings.ndim != 2:
         raise InputValueError(checks.wording(caller, "embeddings must have shape (n, d)", checks.shape(embeddings)))
     checks.tensor(caller, "labels", labels)
-    # A batch is small, and positions of classes are needed on the processor.
+    # A batch is small, and positions of classes are needed on the CPU.
     rows, classes = embeddings.detach().cpu(), labels.cpu()
     at = log_denominators(caller, formula, rows, classes, temperature=temperature, normalize=normalize)
     sizes = torch.bincount(at.ids)
@@ -134,6 +142,11 @@ def repulsion_meter(
     }
     overall = _summary(int(repelled.sum()), float(force.sum()), int(pairs.sum()))
     return RepulsionMeter(overall, by_class)
+
+
+def _formula(caller: str, loss: str, hyper_parameters: dict[str, float]) -> Formula:
+    check_labelled_loss(caller, loss)
+    return check_formula(caller, loss, hyper_parameters)
 
 
 def _repelled(at: Denominators, sizes: Tensor, formula: Formula) -> tuple[Tensor, Tensor]:

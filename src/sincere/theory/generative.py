@@ -1,7 +1,8 @@
 """The paper's generative models and their exact posteriors (Definitions 1 and 2, Propositions 1 and 2).
 
 Legend: N items X = (x_1, ..., x_N); T of them drawn from the target p+, the others from the noise p-. S is one target
-index, P the other T - 1. T = 1 is the self-supervised model, where P is empty.
+index, P the other T - 1, its partners: the positives of a batch are targets, its negatives are noise. T = 1 is the
+self-supervised model, where P is empty. Paper: https://arxiv.org/abs/2309.14277.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Draw:
 
 
 class GenerativeModel:
-    """N items of which T come from the target and the others from the noise distribution, in random places.
+    """N items of which T come from the target and the others from the noise distribution, in random positions.
 
     Args:
         target: p+, any distribution of torch without batch shape.
@@ -68,10 +69,10 @@ class GenerativeModel:
         target = self.target.sample(torch.Size([n_draws, self.n_targets]))
         noise = self.noise.sample(torch.Size([n_draws, self.n_noise]))
         drawn = torch.cat([target, noise], dim=1)
-        # A random permutation per draw: the places of P, of S and of the noise.
-        places = torch.rand(n_draws, self.n_items, device=drawn.device).argsort(dim=1)
-        partners, selected = places[:, : self.n_targets - 1], places[:, self.n_targets - 1]
-        index = places.view(n_draws, self.n_items, *[1] * len(self.target.event_shape)).expand_as(drawn)
+        # A random permutation per draw: the positions of P, of S and of the noise.
+        positions = torch.rand(n_draws, self.n_items, device=drawn.device).argsort(dim=1)
+        partners, selected = positions[:, : self.n_targets - 1], positions[:, self.n_targets - 1]
+        index = positions.view(n_draws, self.n_items, *[1] * len(self.target.event_shape)).expand_as(drawn)
         return Draw(torch.empty_like(drawn).scatter_(1, index, drawn), selected, partners.sort(dim=1).values)
 
     def log_ratio(self, items: Tensor) -> Tensor:

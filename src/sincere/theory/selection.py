@@ -1,4 +1,7 @@
-"""The tractable selection model and its ideal loss (paper, sections on the ideal loss and its justification)."""
+"""The tractable selection model and its ideal loss (paper, sections on the ideal loss and its justification).
+
+Papers: SINCERE https://arxiv.org/abs/2309.14277, SupCon https://arxiv.org/abs/2004.11362.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How loss, bounds and divergence move with the task: the figures behind docs/theory.md as rows of numbers."""
+"""How loss, bounds and divergence move with the task: the values behind the figures of docs/theory.md, as rows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.distributions import Independent, Normal
 
+from sincere.catalog import COMPARED_LOSSES, LOSSES
 from sincere.theory.bounds import sincere_bound, symmetrised_kl, tighter_sincere_bound
 from sincere.theory.generative import GenerativeModel
 from sincere.theory.selection import ideal_loss
@@ -56,7 +57,12 @@ def gaussian_sweep(*, n_draws: int = 4000, seed: int = 0) -> list[dict[str, Any]
 def coefficient_ranges(n_partners: Iterable[int] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)) -> list[dict[str, Any]]:
     """Return rows (loss, n_partners, low, high): the range of the scalar on a partner, on the per-anchor scale."""
     return [
-        {"loss": loss, "n_partners": p, "low": -1 / p, "high": 1 - 1 / p if loss == "SupCon" else 0.0}
+        {
+            "loss": loss.title,
+            "n_partners": p,
+            "low": -1 / p,
+            "high": 1 - 1 / p if loss.positives_in_denominator else 0.0,
+        }
         for p in n_partners
-        for loss in ("SINCERE", "SupCon")
+        for loss in (LOSSES[name] for name in COMPARED_LOSSES if not LOSSES[name].hyper_parameters)
     ]

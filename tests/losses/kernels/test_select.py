@@ -13,7 +13,7 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
 @pytest.mark.parametrize(("n", "m", "expected"), [(64, 64, "dense"), (1024, 1024, "tiled"), (8, 65536, "tiled")])
-def test_auto_on_the_processor(n: int, m: int, expected: str) -> None:
+def test_auto_on_the_cpu(n: int, m: int, expected: str) -> None:
     assert select("auto", n_anchors=n, n_keys=m, device=CPU) == expected
 
 
@@ -29,7 +29,7 @@ def test_a_request_is_honoured(kernel: str) -> None:
 
 def test_auto_runs_the_kernel_it_chose(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch large enough for tiles must not touch the dense form."""
-    monkeypatch.delattr("sincere.losses.functional.dense_losses")
+    monkeypatch.delattr("sincere.losses.kernels.select.dense_losses")
     x, y = torch.randn(1024, 8), torch.randint(10, (1024,))
     assert sincere_loss(x, y).isfinite()
     with pytest.raises(NameError):

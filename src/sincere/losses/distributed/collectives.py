@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-Group = dist.ProcessGroup | None
+Group: TypeAlias = "dist.ProcessGroup | None"  # None: the default process group
 
 
 def sizes_of(n: int, group: Group, device: torch.device) -> list[int]:
@@ -30,7 +31,7 @@ def gather(rows: Tensor, sizes: list[int], group: Group) -> Tensor:
 
 
 class GatherRows(torch.autograd.Function):
-    """Rows of all processes; backward returns to each process the sum of what all processes say about its rows."""
+    """Rows of all processes; the gradient of a process's rows is the sum of those that all processes have for them."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sizes: list[int], group: Group) -> Tensor:
@@ -39,6 +40,7 @@ class GatherRows(torch.autograd.Function):
         return gather(rows, sizes, group)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
         """Return the sum over the processes of the gradient at this process's rows."""
         rank = dist.get_rank(ctx.group)
@@ -46,9 +48,9 @@ class GatherRows(torch.autograd.Function):
         parts = [part.new_zeros(most, *part.shape[1:]) for part in upstream.split(ctx.sizes)]
         for padded, part in zip(parts, upstream.split(ctx.sizes), strict=True):
             padded[: len(part)] = part
-        mine = torch.empty_like(parts[0])
-        dist.reduce_scatter(mine, parts, group=ctx.group)
-        return mine[: ctx.sizes[rank]], None, None
+        own = torch.empty_like(parts[0])
+        dist.reduce_scatter(own, parts, group=ctx.group)
+        return own[: ctx.sizes[rank]], None, None
 
 
 class TotalLoss(torch.autograd.Function):
@@ -65,6 +67,21 @@ class TotalLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
         """Scale by the number of processes, which DDP divides by."""
+        return upstream * ctx.n_processes, None
+
+
+class ScaledGradient(torch.autograd.Function):
+    """Identity whose gradient is multiplied by the number of processes, which DDP divides by."""
+
+    @staticmethod
+    def forward(ctx: Any, losses: Tensor, n_processes: int) -> Tensor:
+        """Return the losses as they are."""
+        ctx.n_processes = n_processes
+        return losses.view_as(losses)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
+        """Scale by the number of processes."""
         return upstream * ctx.n_processes, None
 
 

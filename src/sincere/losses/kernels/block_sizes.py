@@ -15,7 +15,7 @@ _FALLBACK_L3_BYTES = 8 * 1024**2
 
 @cache
 def cache_bytes(level: int) -> int:
-    """Return the size of the first processor's level-2 or level-3 cache."""
+    """Return the size in bytes of the first CPU's level-2 or level-3 cache."""
     for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         try:
             if int((folder / "level").read_text()) == level:
@@ -26,7 +26,7 @@ def cache_bytes(level: int) -> int:
 
 
 def tile_side(n: int, itemsize: int) -> int:
-    """Return the side of the square tiles of a symmetric n x n walk on the processor.
+    """Return the side of the square tiles into which the CPU cuts a symmetric n x n matrix.
 
     One tile fills the level-2 caches of the threads that share it, so what is written by one operation is read
     from there by the next. Tiles are of even size, so the last is no sliver.
@@ -39,7 +39,7 @@ def tile_side(n: int, itemsize: int) -> int:
 def block_rows(n: int, m: int, itemsize: int, device: torch.device) -> int:
     """Return how many rows of an n x m matrix to hold at once: half the last cache, or 1/64 of a device's memory.
 
-    On the processor between 64 rows, below which the products become inefficient, and 256, above which nothing is
+    On the CPU between 64 rows, below which the products become inefficient, and 256, above which nothing is
     gained: measured at m = 1,024 to 16,384.
     """
     if device.type == "cuda":

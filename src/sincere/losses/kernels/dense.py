@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
 from sincere.losses.kernels.normalize import unit_rows
+from sincere.losses.kernels.pair_terms import pair_losses
 from sincere.losses.pairs import Contrast
 from sincere.shapes import KeyRows, PerAnchor, Rows
 
@@ -22,20 +22,17 @@ def dense_losses(
     *,
     normalize: bool,
 ) -> PerAnchor:
-    """Return the loss of each anchor, 0 where it has no partner."""
+    """Return the loss of each anchor, 0 where it has no positive."""
     formula = contrast.formula
     z = unit_rows(embeddings)[0] if normalize else embeddings
     k = z if keys is None else unit_rows(keys)[0] if normalize else keys
     s = z @ k.T / temperature  # (n, m)
     same = contrast.ids[:, None] == contrast.key_ids
     itself = contrast.self_index[:, None] == torch.arange(len(k), device=k.device)
-    partners = same & ~itself
+    positives = same & ~itself
     left_out = itself if formula.positives_in_denominator else same | itself
     # A finite floor instead of -inf: an empty denominator then has zero, not undefined, derivatives of any order.
     floor = torch.finfo(s.dtype).min / 4
     log_denominator = s.masked_fill(left_out, floor).logsumexp(dim=1, keepdim=True)
-    if formula.positives_in_denominator:
-        pairs = log_denominator - s
-    else:
-        pairs = -logsigmoid(s - log_denominator - formula.epsilon) - formula.epsilon
-    return pairs.masked_fill(~partners, 0.0).sum(dim=1) / contrast.partner_counts.clamp_min(1.0)
+    pairs = pair_losses(s, log_denominator, formula)
+    return pairs.masked_fill(~positives, 0.0).sum(dim=1) / contrast.positive_counts.clamp_min(1.0)

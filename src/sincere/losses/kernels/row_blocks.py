@@ -4,7 +4,7 @@ For each block of anchors: similarities to all keys (one GEMM), row statistics w
 dLoss/ds, and its products with keys and anchors (two GEMMs). Only one block of similarities exists at a time.
 
 Each row of dLoss/ds is k_i (E_ij - total_i r_ij): E_ij = e^{s_ij - max_i} over the denominator, total_i its row sum,
-r_ip the share of partner p in the attraction (its sigmoid over their sum; 1/|P| for SupCon), and k_i a factor per
+r_ip the share of positive p in the attraction (its sigmoid over their sum; 1/|P| for SupCon), and k_i a factor per
 row, which is applied to the small (rows, d) side of the products instead of the block.
 """
 
@@ -12,36 +12,36 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
 from sincere.losses.kernels.block_sizes import block_rows
-from sincere.losses.kernels.walk import Walk
+from sincere.losses.kernels.pair_terms import excess_threshold, mean_losses, sum_softplus, to_pulls
+from sincere.losses.kernels.result import LossAndGradient
 from sincere.losses.pairs import Contrast
 from sincere.shapes import KeyRows, PerAnchor, Rows
 
 
-def walk_row_blocks(
+def row_block_losses(
     z: Rows,
     keys: KeyRows | None,
     inverse_temperature: Tensor,
     contrast: Contrast,
     weights: PerAnchor | None,
     *,
-    key_gradient: bool = True,
+    with_key_gradient: bool = True,
     rows_per_block: int | None = None,
-) -> Walk:
-    """Walk over all pairs of anchors and keys (None: the anchors); with `weights`, also the gradient of their loss.
+) -> LossAndGradient:
+    """Return the losses of anchors against keys (None: the anchors) and, with `weights`, the gradient of their sum.
 
-    On the processor both sides are sorted by class first, so that a block's partners are contiguous and the work on
-    pairs of one class touches only them. On other devices that would need their positions read back, and the work
-    runs under a mask instead.
+    On the CPU both sides are sorted by class first, so that a block's positives are contiguous and the work on pairs
+    of one class touches only them. On other devices that would need their positions read back, and the work runs
+    under a mask instead.
     """
     order = _Sorted(contrast, sort=sorts_by_class(z.device))
     z = order.anchors(z)
     k = z if keys is None else order.keys(keys)
-    losses, log_denominators = torch.empty_like(contrast.partner_counts), torch.empty_like(contrast.partner_counts)
+    losses, log_denominators = torch.empty_like(contrast.positive_counts), torch.empty_like(contrast.positive_counts)
     d_z = None if weights is None else torch.empty_like(z)
-    d_k = None if weights is None or not (keys is None or key_gradient) else torch.zeros_like(k)
+    d_k = None if weights is None or not (keys is None or with_key_gradient) else torch.zeros_like(k)
     step = rows_per_block or block_rows(len(z), len(k), z.element_size(), z.device)
     similarities = z.new_empty(step, len(k))
     for start in range(0, len(z), step):
@@ -59,13 +59,13 @@ def walk_row_blocks(
         del statistics  # before the next one is made
     losses, log_denominators = order.anchors_back(losses), order.anchors_back(log_denominators)
     if d_z is None:
-        return Walk(losses, log_denominators)
+        return LossAndGradient(losses, log_denominators)
     del similarities
-    similarity = torch.dot(d_z.flatten(), z.flatten()) * inverse_temperature
+    similarity_gradient = torch.dot(d_z.flatten(), z.flatten()) * inverse_temperature
     if keys is None and d_k is not None:
         d_z, d_k = d_z.add_(d_k), None
     d_k = None if d_k is None else order.keys_back(d_k)
-    return Walk(losses, log_denominators, order.anchors_back(d_z), d_k, similarity)
+    return LossAndGradient(losses, log_denominators, order.anchors_back(d_z), d_k, similarity_gradient)
 
 
 def sorts_by_class(device: torch.device) -> bool:
@@ -80,19 +80,19 @@ class _Sorted:
         self.sort, self.formula = sort, contrast.formula
         self.ids, self.key_ids, self.self_index = contrast.ids, contrast.key_ids, contrast.self_index
         self.rows = torch.arange(len(self.ids), device=self.ids.device)
-        self.counts = contrast.partner_counts
+        self.counts = contrast.positive_counts
         if not sort:
             return
         self.ids, self.rows = contrast.ids.sort(stable=True)
         self.key_ids, self.key_rows = contrast.key_ids.sort(stable=True)
-        self.counts = contrast.partner_counts[self.rows]
+        self.counts = contrast.positive_counts[self.rows]
         position = torch.empty_like(self.key_rows)
         position[self.key_rows] = torch.arange(len(position), device=position.device)
         original = contrast.self_index[self.rows]
         self.self_index = torch.where(original < 0, original, position[original.clamp_min(0)])
 
-    def partner_columns(self, block: slice) -> slice:
-        """Return a range of keys that holds all partners of a block of anchors."""
+    def positive_columns(self, block: slice) -> slice:
+        """Return a range of keys that holds all positives of a block of anchors."""
         if not self.sort:
             return slice(0, len(self.key_ids))
         first, last = self.ids[block.start], self.ids[block.stop - 1]
@@ -123,14 +123,14 @@ class _Block:
     def __init__(self, s: Tensor, order: _Sorted, block: slice) -> None:
         formula = order.formula
         self.s = s
-        self.columns = order.partner_columns(block)
+        self.columns = order.positive_columns(block)
         counts = order.counts[block]
         _leave_out(s, order.self_index[block])
 
         near = s[:, self.columns]
         same = order.ids[block, None] == order.key_ids[self.columns]
-        partners = same & (near != -torch.inf)
-        near_partners = near.masked_fill(~partners, torch.inf)  # +inf: no loss and no pull below
+        positives = same & (near != -torch.inf)
+        near_positives = near.masked_fill(~positives, torch.inf)  # +inf: no loss and no pull below
         if not formula.positives_in_denominator:
             near.masked_fill_(same, -torch.inf)
 
@@ -141,13 +141,13 @@ class _Block:
         self.log_denominator = log_denominator = largest + self.total.log()  # (rows, 1)
 
         if formula.positives_in_denominator:
-            self.pulls = partners.to(s.dtype)
-            total_loss = counts * log_denominator[:, 0] - near_partners.masked_fill_(~partners, 0.0).sum(dim=1)
+            self.pulls = positives.to(s.dtype)
+            sums = near_positives.masked_fill_(~positives, 0.0).sum(dim=1)
         else:
-            excess = near_partners.sub_(log_denominator + formula.epsilon)  # s_ip - L_i - eps, +inf off partners
-            self.pulls = torch.sigmoid(-excess)
-            total_loss = -logsigmoid(excess).sum(dim=1) - counts * formula.epsilon
-        self.losses = torch.where(counts > 0, total_loss / counts, 0.0)
+            excess = near_positives.sub_(excess_threshold(log_denominator, formula))
+            sums = sum_softplus(excess)
+            self.pulls = to_pulls(excess)
+        self.losses = mean_losses(sums, counts, log_denominator[:, 0], formula)
         self.counts = counts
 
     def to_gradient(self, weights: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The exact loss and its gradient together, with nothing n x n in memory: the autograd function over the walks."""
+"""The exact loss and its gradient together, with nothing n x n in memory: the autograd function of both tiled forms."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch import Tensor
 
 from sincere.errors import UnsupportedError
 from sincere.losses.kernels.normalize import unit_rows, unit_rows_backward
-from sincere.losses.kernels.row_blocks import walk_row_blocks
-from sincere.losses.kernels.symmetric_tiles import similarity_limit, walk_symmetric_tiles
-from sincere.losses.kernels.walk import Walk
+from sincere.losses.kernels.result import LossAndGradient
+from sincere.losses.kernels.row_blocks import row_block_losses
+from sincere.losses.kernels.symmetric_tiles import similarity_limit, symmetric_tile_losses
 from sincere.losses.pairs import Contrast
 from sincere.shapes import KeyRows, PerAnchor, Rows
 
@@ -20,7 +20,8 @@ class TiledLosses(torch.autograd.Function):
     """Losses of each anchor, or their weighted sum.
 
     With `weights` the gradient is computed with the value and kept until backward, which only scales it. Without,
-    each anchor's loss is returned and backward walks again, because it must know the upstream gradient first.
+    each anchor's loss is returned and backward computes the blocks again, because it must know the upstream gradient
+    first.
 
     `wants_gradient` comes from outside: inside, no_grad cannot be told from grad mode.
     """
@@ -40,7 +41,8 @@ class TiledLosses(torch.autograd.Function):
         ctx.contrast, ctx.normalize = contrast, normalize
         now = weights if wants_gradient else None
         key_gradient = keys is not None and ctx.needs_input_grad[1]
-        losses, *gradients = _differentiate(embeddings, keys, temperature, contrast, normalize, now, key_gradient)
+        problem = (embeddings, keys, temperature, contrast, normalize)
+        losses, *gradients = _differentiate(*problem, now, with_key_gradient=key_gradient)
         ctx.save_for_backward(embeddings, keys, temperature, *gradients)
         return losses if weights is None else torch.dot(losses, weights)
 
@@ -52,7 +54,7 @@ class TiledLosses(torch.autograd.Function):
         with torch.no_grad():
             if kept[0] is None:
                 problem = (embeddings, keys, temperature, ctx.contrast, ctx.normalize)
-                _, *gradients = _differentiate(*problem, upstream, key_gradient=needs[1])
+                _, *gradients = _differentiate(*problem, upstream, with_key_gradient=needs[1])
             else:
                 gradients = [None if g is None else g * upstream for g in kept]
         inputs = (embeddings, keys, temperature)
@@ -84,39 +86,45 @@ def _differentiate(
     contrast: Contrast,
     normalize: bool,
     weights: PerAnchor | None,
-    key_gradient: bool,
+    with_key_gradient: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """Return the losses and, with weights, the gradients of weights . losses for embeddings, keys, temperature."""
     with torch.autocast(embeddings.device.type, enabled=False):
         z, lengths = unit_rows(embeddings) if normalize else (embeddings, None)
         k, key_lengths = (keys, None) if keys is None or not normalize else unit_rows(keys)
-        result = walk(z, k, temperature, contrast, weights, key_gradient=key_gradient)
-        if result.anchors is None or result.similarity is None:
+        result = tiled_losses(z, k, temperature, contrast, weights, with_key_gradient=with_key_gradient)
+        if result.anchor_gradient is None or result.similarity_gradient is None:
             return result.losses, None, None, None
-        d_embeddings = _back_to_input(result.anchors, z, lengths, temperature)
-        d_keys = None if k is None or result.keys is None else _back_to_input(result.keys, k, key_lengths, temperature)
-        return result.losses, d_embeddings, d_keys, -result.similarity / temperature
+        d_embeddings = _back_to_input(result.anchor_gradient, z, lengths, temperature)
+        d_keys = None
+        if k is not None and result.key_gradient is not None:
+            d_keys = _back_to_input(result.key_gradient, k, key_lengths, temperature)
+        return result.losses, d_embeddings, d_keys, -result.similarity_gradient / temperature
 
 
-def _back_to_input(d_s: Rows, z: Rows, lengths: Tensor | None, temperature: Tensor) -> Rows:
-    """Carry a walk's gradient back to the rows the caller gave; overwrites `d_s`."""
-    d_z = d_s.div_(temperature)
+def _back_to_input(gradient: Rows, z: Rows, lengths: Tensor | None, temperature: Tensor) -> Rows:
+    """Carry the gradient of a `LossAndGradient` back to the rows the caller gave; overwrites it."""
+    d_z = gradient.div_(temperature)
     return d_z if lengths is None else unit_rows_backward(d_z, z, lengths)
 
 
-def walk(
+def tiled_losses(
     z: Rows,
     keys: KeyRows | None,
     temperature: Tensor,
     contrast: Contrast,
     weights: PerAnchor | None,
     *,
-    key_gradient: bool = False,
-) -> Walk:
-    """Walk over all pairs of unit (or given) rows in the way that suits the problem and the device."""
+    with_key_gradient: bool = False,
+) -> LossAndGradient:
+    """Return the losses of unit (or given) rows and, with `weights`, the gradient, in the form that suits the problem.
+
+    Symmetric tiles serve a batch against itself on the CPU while the similarities are small enough, row blocks all
+    else.
+    """
     inverse_temperature = temperature.reciprocal()
     if keys is None and z.device.type == "cpu":
         bound = torch.linalg.vector_norm(z, dim=1).max().square() * inverse_temperature
         if bound <= similarity_limit(z.dtype):
-            return walk_symmetric_tiles(z, float(inverse_temperature), contrast, weights)
-    return walk_row_blocks(z, keys, inverse_temperature, contrast, weights, key_gradient=key_gradient)
+            return symmetric_tile_losses(z, float(inverse_temperature), contrast, weights)
+    return row_block_losses(z, keys, inverse_temperature, contrast, weights, with_key_gradient=with_key_gradient)

@@ -1,4 +1,4 @@
-"""The two walks over all pairs agree with each other and do not depend on the size of their blocks."""
+"""The two tiled forms of a loss agree with each other and do not depend on the size of their blocks."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from sincere.catalog import Formula
+from sincere.catalog import LOSSES, Formula
 from sincere.losses.kernels.class_blocks import class_blocks
-from sincere.losses.kernels.row_blocks import walk_row_blocks
-from sincere.losses.kernels.symmetric_tiles import similarity_limit, walk_symmetric_tiles
-from sincere.losses.pairs import SINCERE, SUPCON, Contrast, contrast_batch, contrast_with_keys
+from sincere.losses.kernels.row_blocks import row_block_losses
+from sincere.losses.kernels.symmetric_tiles import similarity_limit, symmetric_tile_losses
+from sincere.losses.pairs import Contrast, contrast_batch, contrast_with_keys
 
-FORMULAS = {"sincere": SINCERE, "supcon": SUPCON, "eps": Formula(epsilon=0.5)}
+FORMULAS = {name: loss.formula() for name, loss in LOSSES.items()} | {"margin of 0.5": Formula(epsilon=0.5)}
 formulas = pytest.mark.parametrize("formula", FORMULAS.values(), ids=FORMULAS.keys())
 LABELLINGS = {
     "random": lambda n: torch.randint(6, (n,)),
@@ -34,40 +34,40 @@ def batch(labelling: str, formula: Formula, n: int = 57, d: int = 7) -> tuple[to
 @formulas
 @labellings
 @pytest.mark.parametrize("side", [1, 2, 16, 28, 56, 57, 100])
-def test_symmetric_walk_is_tile_size_agnostic(formula: Formula, labelling: str, side: int) -> None:
+def test_symmetric_tiles_are_tile_size_agnostic(formula: Formula, labelling: str, side: int) -> None:
     z, contrast, weights = batch(labelling, formula)
-    tiled = walk_symmetric_tiles(z, 10.0, contrast, weights, side=side)
-    rows = walk_row_blocks(z, None, torch.tensor(10.0, dtype=z.dtype), contrast, weights)
+    tiled = symmetric_tile_losses(z, 10.0, contrast, weights, side=side)
+    rows = row_block_losses(z, None, torch.tensor(10.0, dtype=z.dtype), contrast, weights)
     torch.testing.assert_close(tiled.losses, rows.losses)
     torch.testing.assert_close(tiled.log_denominators, rows.log_denominators)
-    torch.testing.assert_close(tiled.anchors, rows.anchors)
-    torch.testing.assert_close(tiled.similarity, rows.similarity)
+    torch.testing.assert_close(tiled.anchor_gradient, rows.anchor_gradient)
+    torch.testing.assert_close(tiled.similarity_gradient, rows.similarity_gradient)
 
 
 @formulas
 @pytest.mark.parametrize("rows_per_block", [1, 2, 16, 28, 56, 57, 100])
-def test_row_walk_is_block_size_agnostic(formula: Formula, rows_per_block: int) -> None:
+def test_row_blocks_are_block_size_agnostic(formula: Formula, rows_per_block: int) -> None:
     z, keys = (normalize(torch.randn(k, 7, dtype=torch.float64), dim=1) for k in (57, 91))
     anchor_index = torch.randint(-1, 91, (57,))
     labels, key_labels = torch.randint(-1, 5, (57,)), torch.randint(-1, 9, (91,))
     contrast = contrast_with_keys(formula, labels, key_labels, anchor_index, n_views=1, n_key_views=1, dtype=z.dtype)
     weights, inverse_temperature = torch.rand(57, dtype=z.dtype), torch.tensor(20.0, dtype=z.dtype)
-    whole = walk_row_blocks(z, keys, inverse_temperature, contrast, weights, rows_per_block=57)
-    blocks = walk_row_blocks(z, keys, inverse_temperature, contrast, weights, rows_per_block=rows_per_block)
-    for name in ("losses", "anchors", "keys", "similarity"):
+    whole = row_block_losses(z, keys, inverse_temperature, contrast, weights, rows_per_block=57)
+    blocks = row_block_losses(z, keys, inverse_temperature, contrast, weights, rows_per_block=rows_per_block)
+    for name in ("losses", "anchor_gradient", "key_gradient", "similarity_gradient"):
         torch.testing.assert_close(getattr(blocks, name), getattr(whole, name))
 
 
 @formulas
 @labellings
 def test_masks_and_sorting_agree(formula: Formula, labelling: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Accelerators run the row walk under masks instead of sorting by class; both give the same."""
+    """Accelerators run the row blocks under masks instead of sorting by class; both give the same."""
     z, contrast, weights = batch(labelling, formula)
     inverse_temperature = torch.tensor(10.0, dtype=z.dtype)
-    by_class = walk_row_blocks(z, None, inverse_temperature, contrast, weights, rows_per_block=10)
+    by_class = row_block_losses(z, None, inverse_temperature, contrast, weights, rows_per_block=10)
     monkeypatch.setattr("sincere.losses.kernels.row_blocks.sorts_by_class", lambda device: False)
-    masked = walk_row_blocks(z, None, inverse_temperature, contrast, weights, rows_per_block=10)
-    for name in ("losses", "anchors", "similarity"):
+    masked = row_block_losses(z, None, inverse_temperature, contrast, weights, rows_per_block=10)
+    for name in ("losses", "anchor_gradient", "similarity_gradient"):
         torch.testing.assert_close(getattr(masked, name), getattr(by_class, name))
 
 
@@ -88,13 +88,13 @@ def test_class_blocks_hold_each_pair_of_a_class_once(labelling: str, side: int) 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_symmetric_walk_is_safe_up_to_its_limit(dtype: torch.dtype) -> None:
-    """At the limit the most similar and the least similar pairs stay finite, and right against the row walk."""
+def test_symmetric_tiles_are_safe_up_to_their_limit(dtype: torch.dtype) -> None:
+    """At the limit the most similar and the least similar pairs stay finite, and right against the row blocks."""
     limit = similarity_limit(dtype)
     z = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]] * 40, dtype=dtype)
-    contrast = contrast_batch(SINCERE, torch.arange(200) % 3, n_views=1, dtype=dtype)
+    contrast = contrast_batch(Formula(), torch.arange(200) % 3, n_views=1, dtype=dtype)
     weights = torch.ones(200, dtype=dtype)
-    tiles = walk_symmetric_tiles(z, limit, contrast, weights)
-    rows = walk_row_blocks(z, None, torch.tensor(limit, dtype=dtype), contrast, weights)
+    tiles = symmetric_tile_losses(z, limit, contrast, weights)
+    rows = row_block_losses(z, None, torch.tensor(limit, dtype=dtype), contrast, weights)
     torch.testing.assert_close(tiles.losses, rows.losses)
-    torch.testing.assert_close(tiles.anchors, rows.anchors, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(tiles.anchor_gradient, rows.anchor_gradient, rtol=1e-4, atol=1e-4)

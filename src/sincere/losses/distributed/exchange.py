@@ -1,0 +1,56 @@
+"""The exact loss of a batch that is spread over processes: the same value and gradients as of one process on all of it.
+
+Each process holds its own rows; the rows of all processes, in order of rank, are the keys.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from sincere.catalog import Formula
+from sincere.losses.distributed.collectives import ScaledGradient, TotalLoss
+from sincere.losses.distributed.gather import gathered_losses
+from sincere.losses.distributed.global_batch import share_batch
+from sincere.losses.distributed.ring import RingLosses
+from sincere.losses.inputs import check_temperature, statistics_dtype
+
+GATHERED_BYTES = 2**30  # of keys and their gradient in each process, up to which "auto" gathers
+
+
+def global_loss(
+    caller: str,
+    formula: Formula,
+    embeddings: Tensor,
+    labels: Tensor,
+    temperature: float | Tensor,
+    *,
+    group: dist.ProcessGroup,
+    exchange: str,
+    normalize: bool,
+    reduction: str,
+    kernel: str,
+) -> Tensor:
+    """Return the loss of the batch of a group; the arguments are those of the public losses.
+
+    Raises:
+        InputTypeError, InputValueError: An argument is wrong, or processes disagree on d, views or type.
+    """
+    rows, batch = share_batch(caller, formula, embeddings, labels, group)
+    t = check_temperature(caller, temperature, statistics_dtype(embeddings.dtype)).to(rows.device)
+    weights = batch.contrast.weights(reduction)
+    if exchange == "auto":
+        keys_bytes = 2 * sum(batch.sizes) * rows.shape[1] * rows.element_size()
+        exchange = "gather" if keys_bytes <= GATHERED_BYTES or kernel != "auto" else "ring"
+    with torch.autocast(rows.device.type, enabled=False):
+        if exchange == "ring":
+            wants_gradient = torch.is_grad_enabled() and (rows.requires_grad or t.requires_grad)
+            result: Tensor = RingLosses.apply(rows, t, batch, normalize, weights, wants_gradient)
+        else:
+            result = gathered_losses(rows, t, batch, normalize, weights, kernel)
+        if reduction == "none":
+            each: Tensor = ScaledGradient.apply(result, dist.get_world_size(group))
+            return each.view(embeddings.shape[:-1])
+        total: Tensor = TotalLoss.apply(result, group)
+    return total
