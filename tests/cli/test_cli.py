@@ -156,7 +156,6 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "--out", "/dev/null/run"], "sincere: "),
         (["train", "--loss", "sincer"], "Did you mean 'sincere'?\n"),
         (["train", "digits"], "sincere: train: unexpected argument 'digits'; --help lists the options\n"),
-        (["train", "--epochs", "3", "--epochs", "4"], "sincere: train: parameter --epochs specified multiple times\n"),
         (["evaluate"], "sincere: evaluate: RUN is missing; --help explains it\n"),
         (["train", "--resume", "--out", "nowhere"], "sincere: nowhere: holds no run to resume; leave out --resume"),
     ],
@@ -185,6 +184,13 @@ def test_flags_win_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (request.loss.temperature, request.optimisation.epochs, request.data.classes) == (0.2, 9, ("3", "8"))
     (tmp_path / "mine.toml").write_text("temprature = 0.2\n")
     assert main(["train", "--config", str(tmp_path / "mine.toml")]) == 2
+
+
+def test_the_last_of_repeated_flags_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[TrainRequest] = []
+    monkeypatch.setattr("sincere.workflows.train.run_training", seen.append)
+    assert main(["train", "--epochs", "3", "--nesterov", "--epochs", "4", "--no-nesterov"]) == 0
+    assert (seen[0].optimisation.epochs, seen[0].optimisation.nesterov) == (4, False)
 
 
 def test_classes_are_words(monkeypatch: pytest.MonkeyPatch) -> None:

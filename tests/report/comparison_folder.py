@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sincere.records.arrays import MAP, EmbeddingMap
-from sincere.records.config import TrainSettings, write_config
+from sincere.records.config import write_config
 from sincere.records.estimates import Estimate
 from sincere.records.histograms import Histogram
 from sincere.records.log import METRICS
@@ -30,6 +30,7 @@ from sincere.records.results import (
     Row,
     TrainLoss,
 )
+from sincere.settings.requests import RunSettings
 
 SCRIPT = "<script>alert(1)</script>"
 CLASSES = ("zero", SCRIPT, "two", "three", "four & more", 'fi"ve', "six", "seven", "eight", "nine")
@@ -116,7 +117,7 @@ def _write_run(
     name = f"runs/{loss}-{seed}"
     run = folder / name
     run.mkdir(parents=True)
-    settings = TrainSettings(loss=loss, seed=seed, epochs=epochs)
+    settings = {**RunSettings.make(seed=seed, epochs=epochs).stored(), "loss": loss}
     write_config(settings, run)
     write_manifest(_manifest("train", seed), run)
     curve = _write_log(run, loss, epochs)
@@ -147,7 +148,7 @@ def _write_run(
             for c in range(n_classes)
         ),
         confusion=tuple((int(i), int(j), int(n)) for (i, j), n in zip(cells, images, strict=True)),
-        settings=settings.model_dump(mode="json"),
+        settings=settings,
         files={MAP: digest},
     )
 

@@ -22,13 +22,14 @@ from sincere.cli.flags import parse_request
 from sincere.data.loader import ViewLoader
 from sincere.errors import DataError, InputValueError
 from sincere.records.arrays import PER_IMAGE, PerImage
-from sincere.records.comparing import ONE_EACH, CompareRequest
 from sincere.records.results import Results
+from sincere.settings.requests import CompareRequest
 from sincere.statistics.bootstrap import intervals
 from sincere.training.checkpoints import Checkpoints
 from sincere.training.fit import Fit
 from sincere.training.interruption import InterruptedRunError
 from sincere.workflows import compare as compare_module
+from sincere.workflows import outputs as outputs_module
 from sincere.workflows.run_folder import RunFolder
 from tests.workflows.conftest import QUICK, blobs
 
@@ -65,7 +66,8 @@ def test_rows_differences_and_summaries(compared: Path) -> None:
     assert all(set(summary.seed_std) == set(results.metrics) for summary in results.summaries)
     assert results.scope == "trained models"
     (note,) = (note for note in results.notes if "about these trained models, not about the losses" in note)
-    assert f"--out {compared} --seeds 0 1 2`" in note
+    assert f"--out {compared} " in note
+    assert note.endswith("--seeds 0 1 2`")
     assert not any("differences were tested" in note for note in results.notes)
     assert any("does not compare margins of eps-SupInfoNCE" in note for note in results.notes)
     content = json.loads((compared / "results.json").read_text())
@@ -100,7 +102,7 @@ def test_the_command_that_adds_seeds(settings: dict[str, Any], flags: str) -> No
     request = CompareRequest.make(**settings)
     assert compare_module.command_with_seeds(request) == f"sincere compare {flags}"
     words = shlex.split(compare_module.command_with_seeds(request))[2:]
-    again = parse_request(CompareRequest, words, verb="compare", hidden=[*ONE_EACH, "devices", "nodes"])
+    again = parse_request(CompareRequest, words)
     assert compare_module.command_with_seeds(again) == compare_module.command_with_seeds(request)
     kept = {"seeds", "quiet", "overwrite"}
     assert again.model_dump(exclude=kept) == request.model_dump(exclude=kept)
@@ -156,9 +158,11 @@ def test_another_loss_reuses_the_finished_runs(data: str, tmp_path: Path, monkey
     options = {**OPTIONS, "seeds": (0,), "metrics": ("knn",)}
     sincere.compare(data=data, out=tmp_path, **{**options, "losses": ("sincere", "supcon")})
     trained: list[str] = []
-    real = compare_module.run_training
+    real = compare_module.train_run
     monkeypatch.setattr(
-        compare_module, "run_training", lambda request, *rest: trained.append(request.loss) or real(request, *rest)
+        compare_module,
+        "train_run",
+        lambda request, *rest, **more: trained.append(request.loss.name) or real(request, *rest, **more),
     )
     more = sincere.compare(data=data, out=tmp_path, **options)
     assert trained == ["eps-supinfonce"]
@@ -271,7 +275,7 @@ def test_one_pixel_among_many_is_noticed(tmp_path: Path) -> None:
         sincere.compare(data=data, out=tmp_path / "c", **options)
 
 
-@pytest.mark.parametrize("moment", ["write_request", "set_aside", "run_training"])
+@pytest.mark.parametrize("moment", ["write_request", "set_aside", "train_run"])
 def test_a_killed_overwrite_can_be_repeated(
     moment: str, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,21 +300,21 @@ def test_a_comparison_is_extended_on_a_machine_with_more_cores(
 ) -> None:
     options = {**OPTIONS, "losses": ("sincere",), "metrics": ("knn",)}
     sincere.compare(data=data, out=tmp_path / "c", **{**options, "seeds": (0,)})
-    monkeypatch.setattr("sincere.workflows.training_setup._threads", lambda *arguments: 2)
+    monkeypatch.setattr("sincere.workflows.defaults._threads", lambda *arguments: 2)
     assert len(sincere.compare(data=data, out=tmp_path / "c", **{**options, "seeds": (0, 1)}).rows) == 2
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"losses": ("sincere", "supcom")}, "loss must be one of .*Did you mean 'supcon'"),
+        ({"losses": ("sincere", "supcom")}, "losses must be one of .*Did you mean 'supcon'"),
         ({"losses": ("sincere", "sincere")}, "each one once; got sincere sincere"),
         ({"losses": ()}, "losses and seeds must be given"),
         ({"seeds": (1, 1)}, "each one once; got 1 1"),
-        ({"loss": "supcon"}, "loss is not a setting of a comparison; did you mean 'losses'"),
+        ({"loss": "supcon"}, "loss is not a setting; did you mean 'losses'"),
         ({"seed": 1}, "did you mean 'seeds'"),
         ({"metrics": ("knm",)}, "Did you mean 'knn'"),
-        ({"devices": 2}, "devices and nodes must be 1 in a comparison"),
+        ({"devices": 2}, "devices is not a setting"),
     ],
 )
 def test_bad_settings(options: dict[str, Any], message: str, data: str, tmp_path: Path) -> None:
@@ -351,3 +355,18 @@ def test_a_report_of_earlier_results_does_not_stay_beside_new_ones(
         sincere.compare(data=data, out=tmp_path / "c", **{**options, "seeds": (0, 1)})
     assert len(Results.read(tmp_path / "c").rows) == 2
     assert not (tmp_path / "c" / "report.html").exists()
+
+
+def test_images_are_embedded_once(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The final check of a training run and its evaluation share their embeddings; a later evaluation agrees."""
+    parts: list[int] = []
+    real = outputs_module.embed_part
+    monkeypatch.setattr(outputs_module, "embed_part", lambda *rest: parts.append(1) or real(*rest))
+    options = {**OPTIONS, "losses": ("sincere",), "seeds": (0,), "metrics": ("knn", "margin")}
+    compared = sincere.compare(data=data, out=tmp_path / "c", **options)
+    assert len(parts) == 2, "the training and the test part"
+    again = sincere.evaluate(
+        tmp_path / "c" / "runs" / "sincere-0", metrics=("knn", "margin"), resamples=200, quiet=True
+    )
+    assert len(parts) == 4
+    assert again.rows[0].metrics == compared.rows[0].metrics

@@ -54,7 +54,7 @@ def test_two_processes_end_with_the_weights_of_one(alone: Path, data: str, tmp_p
     result = run(command(data, tmp_path / "two", "--devices", "2"))
     assert result.returncode == 0, result.stderr
     same(alone, tmp_path / "two")
-    assert result.stdout.count("1-NN on the test part") == 1  # one process speaks
+    assert result.stdout.count("1-NN accuracy on the test part") == 1  # one process speaks
     one, two = (RunFolder(folder).summary() for folder in (alone, tmp_path / "two"))
     assert one is not None
     assert two is not None

@@ -21,8 +21,8 @@ from sincere.records.arrays import PER_IMAGE, EmbeddingMap, PerImage
 from sincere.records.files import EVALUATION_LOCK, locked
 from sincere.records.npz import read_arrays, write_arrays
 from sincere.records.results import Results
-from sincere.workflows import evaluate as evaluate_module
-from sincere.workflows import measure as measure_module
+from sincere.workflows import outputs as outputs_module
+from sincere.workflows import results as results_module
 from sincere.workflows.run_folder import EMBEDDINGS, NAMES, PROBES
 from tests.workflows.conftest import QUICK, blobs
 
@@ -130,7 +130,7 @@ def test_an_unfinished_run_is_measured_at_its_last_checkpoint(
     broken.write_bytes(b"cut off")
     results = sincere.evaluate(folder, metrics=("knn",), report=False, quiet=True)
     assert "the run is not finished; this is its last checkpoint, after step 12" in results.notes[0]
-    assert "note: " in capsys.readouterr().out  # also when quiet
+    assert "note: " in capsys.readouterr().err  # also when quiet
     assert not results.rows[0].finished
     assert results.rows[0].epochs == 4
     whole = sincere.evaluate(finished_copy(finished, tmp_path), metrics=("knn",), report=False)
@@ -152,16 +152,16 @@ def test_half_precision_is_used_where_it_gains_and_leaves_the_figures(
 ) -> None:
     folder = finished_copy(finished, tmp_path)
     whole = sincere.evaluate(folder, report=False, quiet=True)
-    monkeypatch.setattr(measure_module, "bfloat16_gains", lambda device: True)
+    monkeypatch.setattr(outputs_module, "bfloat16_gains", lambda device: True)
     with monkeypatch.context() as patch:
-        patch.setattr(measure_module, "half_is_enough", lambda *arguments: True)
+        patch.setattr(outputs_module, "half_is_enough", lambda *arguments: True)
         half = sincere.evaluate(folder, report=False, quiet=True)
     assert "bfloat16, which left the metrics" in half.notes[0]
     for name, figure in whole.rows[0].metrics.items():
         assert half.rows[0].metrics[name].estimate == pytest.approx(figure.estimate, abs=0.02)
     assert half.rows[0].metrics["margin"] != whole.rows[0].metrics["margin"]
     with monkeypatch.context() as patch:
-        patch.setattr(measure_module, "half_is_enough", lambda *arguments: False)
+        patch.setattr(outputs_module, "half_is_enough", lambda *arguments: False)
         refused = sincere.evaluate(folder, report=False, quiet=True)
     assert refused.rows == whole.rows
     assert "float32: bfloat16 changed the metrics" in refused.notes[0]
@@ -201,11 +201,11 @@ def test_a_negative_margin_is_reported_as_negative(finished: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"metrics": ("knm",)}, "evaluate: metric must be one of .*Did you mean 'knn'"),
+        ({"metrics": ("knm",)}, "evaluate: metrics must be one of .*Did you mean 'knn'"),
         ({"ks": (61,)}, "ks must be at most 60, the training images there are; got 61"),
-        ({"ks": (0,)}, "ks.0 input should be greater than or equal to 1; got 0"),
+        ({"ks": (0,)}, "ks must be greater than or equal to 1; got 0"),
         ({"metrics": ()}, "metrics tuple should have at least 1 item"),
-        ({"resamples": 3}, "resamples input should be greater than or equal to 100"),
+        ({"resamples": 3}, "resamples must be greater than or equal to 100"),
         ({"prob": "fast"}, "prob is not a setting; did you mean 'probe'"),
         ({"device": "tpu"}, "device must be one of"),
     ],
@@ -327,7 +327,7 @@ def test_earlier_results_stay_until_the_new_ones_are_written(
             def fail(*arguments: object, error: type[BaseException] = error, **options: object) -> None:
                 raise error
 
-            patch.setattr(evaluate_module, name, fail)
+            patch.setattr(results_module, name, fail)
             with pytest.raises(error):
                 sincere.evaluate(folder, metrics=("knn", "margin"), resamples=200, quiet=True)
         assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before

@@ -17,7 +17,8 @@ import torch
 
 import sincere
 from sincere.errors import DataError
-from sincere.records.config import TrainSettings, write_config
+from sincere.records.config import write_config
+from sincere.settings.requests import RunSettings
 from sincere.workflows.run_folder import RunFolder
 from tests.workflows.conftest import QUICK
 from tests.workflows.trained_runs import same_weights, stopped_after, weights
@@ -78,7 +79,7 @@ def test_a_truncated_checkpoint_falls_back_and_says_so(
     newest = folder.checkpoints.paths()[-1]
     newest.write_bytes(newest.read_bytes()[:1000])
     sincere.train(resume=True, out=tmp_path / "run", quiet=True)
-    said = capsys.readouterr().out.replace("\n", " ")
+    said = capsys.readouterr().err.replace("\n", " ")
     assert f"note: {newest}: is cut off or damaged, and was moved aside; resuming from the one before" in said
     again = weights(tmp_path / "run")
     assert all(torch.equal(whole[name], again[name]) for name in whole)
@@ -111,7 +112,7 @@ def test_a_checkpoint_of_another_configuration(
     (run / "config.toml").write_text(changed)
     with pytest.raises(DataError, match=r"config\.toml: was damaged or changed since the run began"):
         sincere.train(resume=True, out=run, quiet=True)
-    write_config(TrainSettings(**tomllib.loads(changed)), run)
+    write_config(RunSettings.make(**tomllib.loads(changed)).stored(), run)
     with pytest.raises(DataError) as caught:
         sincere.train(resume=True, out=run, quiet=True)
     assert message in str(caught.value)
@@ -142,7 +143,7 @@ def test_a_damaged_best_checkpoint_does_not_keep_a_run_from_its_end(
     best = tmp_path / "run" / "checkpoints" / "best.pt"
     best.unlink() if damage == "is missing" else best.write_bytes(b"cut off")
     assert sincere.train(resume=True, out=tmp_path / "run", quiet=True).epochs == 4
-    said = " ".join(capsys.readouterr().out.split())
+    said = " ".join(capsys.readouterr().err.split())
     assert f"best.pt: {damage}; taking the last weights instead of the best" in said
 
 
@@ -166,7 +167,7 @@ def test_a_damaged_line_of_the_log_is_written_again(
     assert len(lines) >= 2
     log.path.write_bytes(b"".join([lines[0][:20] + b"?" + lines[0][21:], *lines[1:]]))
     again = sincere.train(resume=True, out=run, quiet=True)
-    assert "metrics.jsonl: damaged lines (1) were written again from the checkpoint" in capsys.readouterr().out
+    assert "metrics.jsonl: damaged lines (1) were written again from the checkpoint" in capsys.readouterr().err
     assert log.rows()[: len(before)] == before
     assert again.epochs == whole.epochs
 
@@ -176,7 +177,7 @@ def test_a_damaged_summary_is_written_again(data: str, tmp_path: Path, capsys: p
     path = tmp_path / "run" / "summary.json"
     path.write_text(path.read_text().replace('"epochs": 4', '"epochs": 3'))
     assert sincere.train(resume=True, out=tmp_path / "run", quiet=True) == first
-    assert "the end of the run is repeated" in capsys.readouterr().out
+    assert "the end of the run is repeated" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("side", [1, 2, 4, 7])
@@ -204,7 +205,7 @@ def test_a_run_is_resumed_with_the_threads_it_began_with(
     """On a machine with more cores it ends the same."""
     stopped_after(3, monkeypatch, data=data, out=tmp_path / "run", **{**QUICK, "threads": 1})
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
-    assert sincere.train(resume=True, out=tmp_path / "run", quiet=True).settings.threads == 1
+    assert sincere.train(resume=True, out=tmp_path / "run", quiet=True).settings.machine.threads == 1
 
 
 def test_a_damaged_summary_without_checkpoints_is_not_trained_over(data: str, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_a_run_with_every_loss(loss: str, data: str, tmp_path: Path) -> None:
     assert [row["epoch"] for row in rows] == [1, 2, 3, 4]
     assert all(row["floor"] <= row["loss"] <= 2 * row["chance"] for row in rows)
     assert "knn1_train" in rows[-1]
-    assert ("repulsion_share" in rows[-1]) == (loss in ("sincere", "supcon"))
+    assert ("repulsion_share" in rows[-1]) == LOSSES[loss].needs_labels
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["versions"]["torch"]
     assert result.model()(torch.zeros(1, 1, 8, 8)).shape == (1, 8)
@@ -95,7 +95,7 @@ def test_the_best_checkpoint_is_kept_and_early_stop_stops(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores = iter([0.5, 0.9, 0.8, 0.7, 0.6])
-    monkeypatch.setattr("sincere.workflows.training_setup.accuracy_1nn", lambda *a, **k: next(scores))
+    monkeypatch.setattr("sincere.workflows.assembly.accuracy_1nn", lambda *a, **k: next(scores))
     options = {**QUICK, "batch_size": 16, "epochs": 10}
     result = sincere.train(data=data, out=tmp_path / "run", validation=0.2, validate_every=1, early_stop=2, **options)
     assert result.epochs == 4
@@ -129,9 +129,9 @@ def test_validation_images_are_not_learned_from(data: str, tmp_path: Path, monke
         ({"augmentation": "papr"}, "Did you mean 'paper'?"),
         ({"optimizer": "mon"}, "Did you mean 'muon'?"),
         ({"batch_size": 61}, "batch_size must be at most 60, the number of images; got 61"),
-        ({"temperature": 0}, "settings: temperature input should be greater than 0; got 0"),
-        ({"temperature": -0.1}, "settings: temperature input should be greater than 0; got -0.1"),
-        ({"tempreture": 0.1}, "settings: tempreture is not a setting"),
+        ({"temperature": 0}, "train: temperature must be greater than 0; got 0"),
+        ({"temperature": -0.1}, "train: temperature must be greater than 0; got -0.1"),
+        ({"tempreture": 0.1}, "train: tempreture is not a setting"),
         ({"early_stop": 3}, "early_stop needs images to check on"),
         ({"loss": "infonce", "n_views": 1}, "n_views must be at least 2 for infonce"),
         ({"device": "tpu"}, "device must be one of 'auto', 'cpu', 'cuda', 'mps'; got 'tpu'"),
@@ -184,7 +184,7 @@ def test_load(data: str, tmp_path: Path) -> None:
 def test_a_step_too_large_for_the_memory_is_refused_at_once(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sincere.workflows.training_setup.free_bytes", lambda device: 100_000)
+    monkeypatch.setattr("sincere.workflows.assembly.free_bytes", lambda device: 100_000)
     with pytest.raises(
         InputValueError, match=r"train: small with 20 images x 2 views needs about 0\.00\d+ GB of memory"
     ):

@@ -116,6 +116,7 @@ def _parameter(setting: Setting, group: Group) -> inspect.Parameter:
         converter=None if kind in (bool, int, float) else _as_given,
         completer=_data_sources if setting.choices is not None and setting.choices.paths else None,
         consume_multiple=get_origin(kind) is tuple,
+        allow_repeating=True,  # the last one counts
         negative_iterable=(),
     )
     optional = setting.default is None and not setting.required

@@ -204,4 +204,4 @@ def _one_line(error: ValidationError) -> str:
     if first["type"] == "value_error":
         return str(first["msg"].removeprefix("Value error, "))
     requirement = first["msg"].replace("Input should", "must")
-    return f"{name} {requirement}; got {checks.printable(repr(first['input']))}"
+    return f"{name} {requirement[:1].lower()}{requirement[1:]}; got {checks.printable(repr(first['input']))}"

@@ -28,7 +28,7 @@ class RunSettings(Request):
     verb: ClassVar[str] = "train"
 
     data: DataSettings = DataSettings()
-    loss: NamedLossSettings = NamedLossSettings()
+    loss: NamedLossSettings = Field(default_factory=NamedLossSettings)
     model: ModelSettings = ModelSettings()
     batches: BatchSettings = BatchSettings()
     optimisation: OptimisationSettings = OptimisationSettings()
@@ -127,7 +127,7 @@ class CompareRequest(Request):
     )
 
     data: DataSettings = DataSettings()
-    loss: LossSettings = LossSettings()
+    loss: LossSettings = Field(default_factory=LossSettings)
     model: ModelSettings = ModelSettings()
     batches: BatchSettings = BatchSettings()
     optimisation: OptimisationSettings = OptimisationSettings()

@@ -168,7 +168,8 @@ def _calls(
     held_out: ImageSet | None,
     fabric: Fabric,
 ) -> Calls:
-    name, hyper_parameters = settings.loss.name, settings.hyper_parameters()
+    name = settings.loss.name
+    hyper_parameters: dict[str, Any] = settings.hyper_parameters()
     needs_labels = LOSSES[name].needs_labels
     across = {"group": "world"} if fabric.world_size > 1 else {}
     criterion = LOSSES[name].load()(settings.loss.temperature, **hyper_parameters, **across)
