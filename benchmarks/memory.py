@@ -12,13 +12,26 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
+
 from benchmarks.cases import LOSS_CASES, make_batch
 
 
 def peak_extra_bytes(
-    n: int, *, kernel: str, n_classes: int = 100, temperature: float = 0.1, reduction: str = "mean", d: int = 128
+    n: int,
+    *,
+    kernel: str,
+    n_classes: int = 100,
+    temperature: float = 0.1,
+    reduction: str = "mean",
+    d: int = 128,
+    n_threads: int = 0,
 ) -> int:
-    """Measure value + gradient of SINCERE (or another case of `LOSS_CASES`) in a process of its own."""
+    """Measure value + gradient of SINCERE (or another case of `LOSS_CASES`) in a process of its own.
+
+    `n_threads` is the number of torch's threads, 0 for its own choice. Tiles grow with it: one fills the level-2
+    caches of all threads.
+    """
     options = {
         "n": n,
         "kernel": kernel,
@@ -26,6 +39,7 @@ def peak_extra_bytes(
         "temperature": temperature,
         "reduction": reduction,
         "d": d,
+        "n-threads": n_threads,
     }
     arguments = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     root = Path(__file__).parents[1]
@@ -50,7 +64,10 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=0.1)
     parser.add_argument("--reduction", default="mean")
     parser.add_argument("--d", type=int, default=128)
+    parser.add_argument("--n-threads", type=int, default=0, help="of torch; 0: its own choice")
     options = parser.parse_args()
+    if options.n_threads:
+        torch.set_num_threads(options.n_threads)
     case = LOSS_CASES[options.kernel]
     settings = {"temperature": options.temperature, "reduction": options.reduction}
     case(make_batch(256, options.d, 10), **settings)  # libraries load and threads start here

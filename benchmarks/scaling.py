@@ -22,7 +22,7 @@ from torch import Tensor
 
 from benchmarks.measure import write
 from benchmarks.memory import peak_bytes
-from sincere.losses.distributed.global_batch import global_batch_loss
+from sincere.catalog import LOSSES
 from sincere.losses.functional import sincere_loss
 from sincere.models.embedding import build_model
 from sincere.records.model import ModelSpec
@@ -30,35 +30,35 @@ from sincere.training.micro_batches import backward_in_pieces
 
 N, D, N_CLASSES, BYTES = 16_384, 128, 10, 4
 PROCESSES = (1, 2, 4, 8)
-WIDE = (4096, 16_384)  # rows and numbers each, where embeddings and not blocks of similarities fill the memory
+WIDE = (4096, 16_384)  # rows and dimensions, where embeddings and not blocks of similarities fill the memory
 TRIPS = {"sincere": 3, "supcon": 2}
 ROOT = Path(__file__).parents[1]
 
 
-def expected_rows(loss: str, variant: str, n_processes: int, n: int) -> int:
+def expected_rows(loss: str, exchange: str, n_processes: int, n: int) -> int:
     """Return how many embeddings a process receives in a step, of the formulas of docs/scaling.md."""
     others = n - n // n_processes
-    return others * (2 if variant == "gather" else TRIPS[loss])
+    return others * (2 if exchange == "gather" else TRIPS[loss])
 
 
 def counted(received: list[int], d: int) -> Callable[[], None]:
     """Count the bytes of floating-point tensors that this process receives; return what undoes it."""
     real = dist.all_gather, dist.reduce_scatter, dist.batch_isend_irecv
 
-    def all_gather(parts: list[Tensor], mine: Tensor, group: Any = None) -> Any:
-        if mine.is_floating_point() and mine.ndim == 2 and mine.shape[1] == d:
-            received[0] += (len(parts) - 1) * mine.nbytes
-        return real[0](parts, mine, group)
+    def all_gather(parts: list[Tensor], own: Tensor, group: Any = None) -> Any:
+        if own.is_floating_point() and own.ndim == 2 and own.shape[1] == d:
+            received[0] += (len(parts) - 1) * own.nbytes
+        return real[0](parts, own, group)
 
-    def reduce_scatter(mine: Tensor, parts: list[Tensor], group: Any = None) -> Any:
-        received[0] += (len(parts) - 1) * mine.nbytes
-        return real[1](mine, parts, group=group)
+    def reduce_scatter(own: Tensor, parts: list[Tensor], group: Any = None) -> Any:
+        received[0] += (len(parts) - 1) * own.nbytes
+        return real[1](own, parts, group=group)
 
-    def exchange(operations: list[Any]) -> Any:
+    def send_and_receive(operations: list[Any]) -> Any:
         received[0] += sum(o.tensor.nbytes for o in operations if o.op is dist.irecv)
         return real[2](operations)
 
-    replaced = {"all_gather": all_gather, "reduce_scatter": reduce_scatter, "batch_isend_irecv": exchange}
+    replaced = {"all_gather": all_gather, "reduce_scatter": reduce_scatter, "batch_isend_irecv": send_and_receive}
     before = {name: getattr(dist, name) for name in replaced}
     for name, function in replaced.items():
         setattr(dist, name, function)
@@ -70,46 +70,46 @@ def counted(received: list[int], d: int) -> Callable[[], None]:
     return undo
 
 
-def one_process(rank: int, n_processes: int, loss: str, variant: str, folder: str, shape: tuple[int, int]) -> None:
+def one_process(rank: int, n_processes: int, loss: str, exchange: str, folder: str, shape: tuple[int, int]) -> None:
     """Run a step with this process's part of the batch and write what it took."""
     torch.set_num_threads(1)
     meeting = f"file://{folder}/meeting"
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=n_processes)
-    options: dict[str, Any] = {"loss": loss, "variant": variant}
-    global_batch_loss(torch.randn(8, shape[1], requires_grad=True), torch.arange(8) % 2, **options).backward()
+    criterion = LOSSES[loss].load()(group="world", exchange=exchange)
+    criterion(torch.randn(8, shape[1], requires_grad=True), torch.arange(8) % 2).backward()
     n = shape[0] // n_processes
     z, labels = torch.randn(n, shape[1], requires_grad=True), torch.arange(n) % N_CLASSES
     received = [0]
     undo = counted(received, shape[1])
     before = peak_bytes()
-    global_batch_loss(z, labels, **options).backward()
-    found = {"received_bytes": received[0], "peak_extra_bytes": peak_bytes() - before}
+    criterion(z, labels).backward()
+    measured = {"received_bytes": received[0], "peak_extra_bytes": peak_bytes() - before}
     undo()
-    Path(folder, f"{rank}.json").write_text(json.dumps(found))
+    Path(folder, f"{rank}.json").write_text(json.dumps(measured))
     dist.destroy_process_group()
 
 
-def spread(n_processes: int, loss: str, variant: str, shape: tuple[int, int] = (N, D)) -> dict[str, Any]:
+def spread(n_processes: int, loss: str, exchange: str, shape: tuple[int, int] = (N, D)) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        words = ["--rank-of", str(n_processes), "--loss", loss, "--variant", variant, "--folder", folder]
+        words = ["--rank-of", str(n_processes), "--loss", loss, "--exchange", exchange, "--folder", folder]
         words += ["--shape", *map(str, shape)]
         command = [sys.executable, "-m", "benchmarks.scaling", *words]
         started = [subprocess.Popen([*command, "--rank", str(rank)], cwd=ROOT) for rank in range(n_processes)]
         if any(process.wait() for process in started):
             raise RuntimeError("a process failed")
-        found = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(n_processes)]
-    expected = expected_rows(loss, variant, n_processes, shape[0]) * shape[1] * BYTES
-    received = {one["received_bytes"] for one in found}
+        measured = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(n_processes)]
+    expected = expected_rows(loss, exchange, n_processes, shape[0]) * shape[1] * BYTES
+    received = {one["received_bytes"] for one in measured}
     if received != {expected}:
-        raise RuntimeError(f"{loss}, {variant}, {n_processes}: received {received}, expected {expected}")
+        raise RuntimeError(f"{loss}, {exchange}, {n_processes}: received {received}, expected {expected}")
     return {
         "n": shape[0],
         "d": shape[1],
         "n_processes": n_processes,
         "loss": loss,
-        "variant": variant,
+        "variant": exchange,
         "received_bytes": expected,
-        "peak_extra_bytes": max(one["peak_extra_bytes"] for one in found),
+        "peak_extra_bytes": max(one["peak_extra_bytes"] for one in measured),
     }
 
 
@@ -136,8 +136,8 @@ def micro_bytes(n: int, size: int) -> None:
 
 def micro(n: int, size: int) -> dict[str, int]:
     command = [sys.executable, "-m", "benchmarks.scaling", "--micro", str(n), str(size)]
-    found = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout
-    return {"batch": n, "micro_batch": size, "peak_extra_bytes": int(found)}
+    printed = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout
+    return {"batch": n, "micro_batch": size, "peak_extra_bytes": int(printed)}
 
 
 def main() -> None:
@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--rank", type=int)
     parser.add_argument("--rank-of", type=int)
     parser.add_argument("--loss")
-    parser.add_argument("--variant")
+    parser.add_argument("--exchange")
     parser.add_argument("--folder")
     parser.add_argument("--shape", type=int, nargs=2)
     parser.add_argument("--micro", type=int, nargs=2)
@@ -153,9 +153,9 @@ def main() -> None:
     if options.micro:
         return micro_bytes(*options.micro)
     if options.rank is not None:
-        return one_process(options.rank, options.rank_of, options.loss, options.variant, options.folder, options.shape)
-    cases = [spread(n, loss, variant) for loss in TRIPS for variant in ("gather", "ring") for n in PROCESSES]
-    cases += [spread(4, "sincere", variant, WIDE) for variant in ("gather", "ring")]
+        return one_process(options.rank, options.rank_of, options.loss, options.exchange, options.folder, options.shape)
+    cases = [spread(n, loss, exchange) for loss in TRIPS for exchange in ("gather", "ring") for n in PROCESSES]
+    cases += [spread(4, "sincere", exchange, WIDE) for exchange in ("gather", "ring")]
     pieces = [micro(n, size) for n, size in ((256, 256), (1024, 1024), (256, 64), (1024, 64), (4096, 64))]
     print(f"wrote {write('scaling', {'spread': cases, 'micro': pieces}).name}")
 

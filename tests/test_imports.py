@@ -11,6 +11,62 @@ import sincere
 
 HEAVY = ["kornia", "lightning", "lightning_fabric", "plotly", "optuna", "torchvision", "altair", "sklearn", "scipy"]
 
+# Refuses every import from site-packages but that of torch and numpy, and of what torch itself needs.
+ONLY_TORCH_AND_NUMPY = """
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.metadata import packages_distributions, requires
+import re
+import torch, numpy
+needed, todo = set(), ["torch", "numpy"]
+while todo:
+    name = todo.pop()
+    if name not in needed:
+        needed.add(name)
+        try:
+            lines = [line for line in requires(name) or [] if "extra ==" not in line]
+        except Exception:
+            continue
+        todo += [re.match(r"[A-Za-z0-9._-]+", line)[0].lower().replace("_", "-") for line in lines]
+allowed = {
+    module for module, names in packages_distributions().items()
+    if any(name.lower().replace("_", "-") in needed | {"sincere"} for name in names)
+}
+class Blocker(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        top = name.split(".")[0]
+        if top not in allowed | {"sincere"} and top not in sys.stdlib_module_names and top not in sys.modules:
+            raise ModuleNotFoundError(f"blocked: {top}", name=top)
+sys.meta_path.insert(0, Blocker())
+"""
+EVERY_LOSS = """
+from sincere import EpsSupInfoNCELoss, InfoNCELoss, SINCERELoss, SupConLoss
+from sincere.losses import equations
+from sincere.losses.reference_levels import loss_levels
+z, labels = torch.randn(8, 2, 3, requires_grad=True), torch.arange(8) % 2
+for loss in (SINCERELoss, SupConLoss, EpsSupInfoNCELoss):
+    loss(group="world", exchange="ring")(z, labels).backward()
+    loss(kernel="tiled")(z, labels).backward()
+InfoNCELoss(group="world")(z).backward()
+loss_levels("supcon", labels)
+"""
+EVERY_THEORY = """
+from importlib import import_module
+from pathlib import Path
+import sincere.theory
+for path in Path(sincere.theory.__file__).parent.glob("*.py"):
+    import_module(f"sincere.theory.{path.stem}")
+from sincere.theory.coefficients import repulsion_meter
+from sincere.theory.divergence import class_divergence_bounds
+z, labels = torch.randn(40, 3), torch.arange(40) % 2
+repulsion_meter(z, labels)
+class_divergence_bounds(z, labels)
+"""
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+
 
 def loaded_after(statement: str) -> set[str]:
     """Top-level packages in a fresh interpreter after a statement."""
@@ -34,6 +90,20 @@ def test_using_a_loss_loads_torch_and_nothing_else_heavy() -> None:
 
 def test_the_test_above_can_fail() -> None:
     assert "scipy" in loaded_after("from sincere import sincere_loss\nimport scipy")
+
+
+@pytest.mark.parametrize("code", [EVERY_LOSS, EVERY_THEORY], ids=["losses", "theory"])
+def test_losses_and_theory_need_torch_and_numpy_only(code: str) -> None:
+    """Also jaxtyping, whose shapes are checked in the tests alone."""
+    finished = run(ONLY_TORCH_AND_NUMPY + code)
+    assert finished.returncode == 0, finished.stderr
+
+
+@pytest.mark.parametrize("package", ["jaxtyping", "scipy", "pydantic"])
+def test_the_blocker_blocks(package: str) -> None:
+    """Else the test above could not fail."""
+    finished = run(f"{ONLY_TORCH_AND_NUMPY}import {package}")
+    assert f"blocked: {package}" in finished.stderr
 
 
 @pytest.mark.parametrize("name", sincere.__all__)

@@ -1,4 +1,4 @@
-"""What each process of `test_global_batch` runs: every case against one process on the whole batch."""
+"""Processes that share a batch, and what each of them checks against one process on the whole batch."""
 
 from __future__ import annotations
 
@@ -14,28 +14,40 @@ from torch import Tensor, nn
 
 from sincere.catalog import LOSSES
 from sincere.losses.distributed import ring
-from sincere.losses.distributed.global_batch import VARIANTS, global_batch_loss
 from sincere.losses.kernels import select
 
 D, VIEWS, N_IMAGES = 5, 2, 24
+EXCHANGES = ("gather", "ring")
+REDUCTIONS = ("mean", "sum", "none")
 
 
 @dataclass(frozen=True)
 class Case:
     loss: str
-    variant: str
+    exchange: str
     even: bool
     unlabelled: bool
-    dtype: torch.dtype
+    dtype: torch.dtype = torch.float64
+    reduction: str = "mean"
 
     def sizes(self, n_processes: int) -> list[int]:
         if self.even:
             return [N_IMAGES // n_processes] * n_processes
         return [1] * (n_processes - 1) + [N_IMAGES - n_processes + 1]
 
+    def own(self, rank: int, n_processes: int) -> slice:
+        """Where the images of a process are in the whole batch."""
+        sizes = self.sizes(n_processes)
+        return slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
 
-DTYPES = (torch.float64, torch.float32)
-CASES = [Case(*values) for values in product(LOSSES, VARIANTS[1:], (True, False), (True, False), DTYPES)]
+
+BOTH = (True, False)
+CASES = [Case(*values) for values in product(LOSSES, EXCHANGES, BOTH, BOTH, (torch.float64, torch.float32))]
+EXACT_CASES = [case for case in CASES if case.dtype == torch.float64]
+REDUCED_CASES = [
+    Case(loss, exchange, False, True, reduction=reduction)
+    for loss, exchange, reduction in product(LOSSES, EXCHANGES, REDUCTIONS[1:])
+]
 
 
 def run(rank: int, n_processes: int, meeting: str, function: Any) -> None:
@@ -63,6 +75,11 @@ def batch(case: Case) -> tuple[Tensor, Tensor]:
     return images.to(case.dtype), labels
 
 
+def upstream(case: Case) -> Tensor:
+    """What each anchor's loss is multiplied with where the losses are not reduced."""
+    return torch.linspace(-1.0, 2.0, N_IMAGES * VIEWS, dtype=case.dtype).view(N_IMAGES, VIEWS)
+
+
 def model(dtype: torch.dtype) -> nn.Module:
     torch.manual_seed(1)
     network = nn.Sequential(nn.Linear(7, 6), nn.Tanh(), nn.Linear(6, D)).to(dtype)
@@ -70,40 +87,44 @@ def model(dtype: torch.dtype) -> nn.Module:
     return network
 
 
+def criterion(case: Case, temperature: Any, **options: Any) -> Any:
+    """Return the loss of a case as a function of embeddings and labels."""
+    module = LOSSES[case.loss].load()(temperature, reduction=case.reduction, **options)
+    return module if LOSSES[case.loss].needs_labels else lambda embeddings, labels: module(embeddings)
+
+
 def one_process(case: Case) -> tuple[Tensor, list[Tensor]]:
     images, labels = batch(case)
     network = model(case.dtype)
-    criterion = LOSSES[case.loss].load()(network.temperature)
-    z = network(images)
-    value = criterion(z) if case.loss == "infonce" else criterion(z, labels)
-    value.backward()
+    value = criterion(case, network.temperature)(network(images), labels)
+    value.backward(upstream(case) if case.reduction == "none" else None)
     return value.detach(), [parameter.grad for parameter in network.parameters()]
 
 
 def check_every_case(rank: int, n_processes: int) -> None:
     """As they would run on large batches, too: the tiled kernel for gather, many blocks for the ring."""
-    for small in (False, True):
-        if small:
-            select._DENSE_PAIRS["cpu"] = 0
-            ring.BLOCK_NUMBERS = 100
-        exact = [case for case in CASES if case.dtype == torch.float64]
-        check_cases(rank, n_processes, exact if small else CASES)
+    check_cases(rank, n_processes, [*CASES, *REDUCED_CASES])
+    select._DENSE_PAIRS["cpu"] = 0
+    ring.BLOCK_ENTRIES = 100
+    check_cases(rank, n_processes, [*EXACT_CASES, *REDUCED_CASES])
 
 
 def check_cases(rank: int, n_processes: int, cases: list[Case]) -> None:
+    """Compare value and every parameter's gradient of a small model under DDP."""
     for case in cases:
         expected, gradients = one_process(case)
         images, labels = batch(case)
-        sizes = case.sizes(n_processes)
-        own = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
+        own = case.own(rank, n_processes)
         network = model(case.dtype)
         spread = nn.parallel.DistributedDataParallel(network)
-        value = global_batch_loss(
-            spread(images[own]), labels[own], loss=case.loss, temperature=network.temperature, variant=case.variant
-        )
-        value.backward()
+        loss = criterion(case, network.temperature, group="world", exchange=case.exchange)
+        value = loss(spread(images[own]), labels[own])
+        each = case.reduction == "none"
+        value.backward(upstream(case)[own] if each else None)
         exact = 1e-10 if case.dtype == torch.float64 else 1e-5
-        torch.testing.assert_close(value.detach(), expected, atol=exact, rtol=exact, msg=str(case))
+        torch.testing.assert_close(
+            value.detach(), expected[own] if each else expected, atol=exact, rtol=exact, msg=str(case)
+        )
         # The temperature does not pass through DDP's forward, so its hook has averaged it all the same.
         for parameter, gradient in zip(network.parameters(), gradients, strict=True):
-            torch.testing.assert_close(parameter.grad, gradient, atol=exact, rtol=exact, msg=str(case))
+            torch.testing.assert_close(parameter.grad, gradient, atol=exact * 10, rtol=exact, msg=str(case))

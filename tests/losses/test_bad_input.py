@@ -224,5 +224,37 @@ def test_modules_check_when_they_are_made() -> None:
         SINCERELoss(kernel="fast")
     with pytest.raises(InputValueError, match=r"^EpsSupInfoNCELoss: epsilon must be .* got -1$"):
         EpsSupInfoNCELoss(epsilon=-1)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'espilon'"):
-        EpsSupInfoNCELoss(espilon=1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: sincere_loss(X, Y, temprature=0.1),
+            "sincere_loss: unexpected keyword argument 'temprature'. Did you mean 'temperature'?",
+        ),
+        (lambda: info_nce_loss(X.view(3, 2, 4), view=2), "info_nce_loss: unexpected keyword argument 'view'"),
+        (
+            lambda: sincere_loss(X, Y, epsilon=0.1),
+            "sincere_loss: unexpected keyword argument 'epsilon'",
+        ),
+        (
+            lambda: EpsSupInfoNCELoss(espilon=1),
+            "EpsSupInfoNCELoss: unexpected keyword argument 'espilon'. Did you mean 'epsilon'?",
+        ),
+        (
+            lambda: SINCERELoss(kernle="dense"),
+            "SINCERELoss: unexpected keyword argument 'kernle'. Did you mean 'kernel'?",
+        ),
+        (
+            lambda: SINCERELoss()(X, Y, key_label=KEY_LABELS),
+            "SINCERELoss: unexpected keyword argument 'key_label'. Did you mean 'key_labels'?",
+        ),
+        (lambda: SINCERELoss()(X, Y, normalize=False), "SINCERELoss: unexpected keyword argument 'normalize'"),
+    ],
+)
+def test_unknown_keywords(call: Any, message: str) -> None:
+    with pytest.raises(InputTypeError) as caught:
+        call()
+    assert str(caught.value) == message
+    assert isinstance(caught.value, TypeError)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from typing import Any
+
 import pytest
 import torch
 
@@ -57,6 +61,16 @@ def test_infonce_with_a_queue() -> None:
     # Unlike MoCo, the other images' keys are noise too.
     logits = torch.cat([q @ k.T, q @ noise.T], dim=1) / 0.2
     torch.testing.assert_close(value, torch.nn.functional.cross_entropy(logits, torch.arange(3)))
+
+
+@pytest.mark.parametrize("copy_of", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+def test_copies_are_equal(copy_of: Any) -> None:
+    module = EpsSupInfoNCELoss(torch.nn.Parameter(torch.tensor(0.3)), epsilon=0.7, reduction="sum", group="world")
+    other = copy_of(module)
+    assert repr(other) == repr(module)
+    assert torch.equal(other(X, Y), module(X, Y))
+    other.load_state_dict({"temperature": torch.tensor(0.5)})
+    assert torch.equal(other(X, Y), eps_supinfonce_loss(X, Y, temperature=0.5, epsilon=0.7, reduction="sum"))
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sincere.catalog import LOSSES
-from sincere.errors import InputValueError
+from sincere.errors import InputTypeError, InputValueError
 from sincere.losses.reference_levels import Levels, loss_levels
 
 LABELS = torch.tensor([0, 0, 0, 1, 1, 2, -1, -1, 3])
@@ -28,7 +28,28 @@ def test_levels_are_the_losses_at_the_extremes(name: str, n_views: int) -> None:
     assert float(loss(apart, *arguments)) == pytest.approx(levels.floor, abs=1e-9)
 
 
-def test_no_partner_at_all() -> None:
+def test_hyper_parameters_are_those_of_the_loss() -> None:
+    labels = torch.tensor([0, 0, 1, 1])
+    assert loss_levels("eps-supinfonce", labels) == loss_levels("eps-supinfonce", labels, epsilon=0.25)
+    assert loss_levels("eps-supinfonce", labels, epsilon=0.5).floor == -0.5
+    with pytest.raises(InputTypeError) as caught:
+        loss_levels("sincere", labels, epsilon=0.5)
+    expected = "unexpected keyword argument 'epsilon'; sincere has no hyper-parameter besides the temperature"
+    assert str(caught.value) == f"loss_levels: {expected}"
+    with pytest.raises(InputTypeError, match=r"'margin'; eps-supinfonce has hyper-parameters epsilon$"):
+        loss_levels("eps-supinfonce", labels, margin=0.5)
+    with pytest.raises(InputValueError, match=r"^loss_levels: epsilon must be a finite number of at least 0; got -1$"):
+        loss_levels("eps-supinfonce", labels, epsilon=-1)
+
+
+@pytest.mark.parametrize("like", ["sincere", "supcon", "eps-supinfonce", "infonce"])
+def test_a_loss_that_is_only_in_the_table(like: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new entry has its levels, by what it says of itself and not by its name."""
+    monkeypatch.setitem(LOSSES, "toy", LOSSES[like])
+    assert loss_levels("toy", LABELS, n_views=2) == loss_levels(like, LABELS, n_views=2)
+
+
+def test_no_positive_at_all() -> None:
     assert loss_levels("supcon", torch.tensor([0, 1, 2])) == Levels(0.0, 0.0)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch.nn.functional import normalize
 
+from sincere.catalog import LOSSES
 from sincere.errors import InputTypeError, InputValueError
 from sincere.losses import equations
 from sincere.theory.coefficients import gradient_coefficients, repulsion_meter
@@ -174,6 +177,34 @@ def test_inside_autocast() -> None:
         meter, matrix = repulsion_meter(z, labels), gradient_coefficients(z, labels)
     assert meter == repulsion_meter(z, labels)
     assert torch.equal(matrix, gradient_coefficients(z, labels))
+
+
+@pytest.mark.parametrize("like", ["sincere", "supcon", "eps-supinfonce"])
+def test_a_loss_that_is_only_in_the_table(like: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new entry has its meter, by what it says of itself and not by its name."""
+    monkeypatch.setitem(LOSSES, "toy", replace(LOSSES[like], title="Toy"))
+    z, labels = batch()
+    assert repulsion_meter(z, labels, loss="toy") == repulsion_meter(z, labels, loss=like)
+    assert torch.equal(gradient_coefficients(z, labels, loss="toy"), gradient_coefficients(z, labels, loss=like))
+    assert (repulsion_meter(z, labels, loss="toy").overall.share > 0) == LOSSES["toy"].positives_in_denominator
+
+
+def test_hyper_parameters_reach_the_coefficients() -> None:
+    z, labels = batch()
+    zero = gradient_coefficients(z, labels, loss="eps-supinfonce", epsilon=0.0)
+    assert torch.equal(zero, gradient_coefficients(z, labels, loss="sincere"))
+    assert not torch.equal(zero, gradient_coefficients(z, labels, loss="eps-supinfonce"))
+    assert repulsion_meter(z, labels, loss="eps-supinfonce", epsilon=0.5).overall.share == 0
+
+
+@pytest.mark.parametrize("instrument", [repulsion_meter, gradient_coefficients])
+def test_a_loss_without_labels_is_refused(instrument: Any) -> None:
+    z, labels = batch()
+    with pytest.raises(InputValueError) as caught:
+        instrument(z, labels, loss="infonce")
+    requirement = "loss must be one that takes labels, 'sincere', 'supcon', 'eps-supinfonce'"
+    expected = f"{instrument.__name__}: {requirement}; got 'infonce', whose classes are single images"
+    assert str(caught.value) == expected
 
 
 def test_bad_input() -> None:

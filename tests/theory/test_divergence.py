@@ -9,8 +9,9 @@ import torch
 
 from sincere import sincere_loss
 from sincere.errors import InputTypeError, InputValueError
+from sincere.statistics.bootstrap import interval
 from sincere.theory.bounds import divergence_cap, divergence_lower_bound
-from sincere.theory.divergence import class_divergence_bounds
+from sincere.theory.divergence import _bootstrap_mean, class_divergence_bounds
 
 
 def two_gaussians(n: int, separation: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -38,7 +39,14 @@ def test_bound_says_something() -> None:
     assert many.bound.estimate > 0.8 * many.cap > few.cap
 
 
-def test_figures_fit_together() -> None:
+@pytest.mark.parametrize("n", [2, 3, 1001, 30_000])
+def test_interval_is_that_of_the_statistics(n: int) -> None:
+    """The theory resamples by NumPy alone; the numbers are those of SciPy's bootstrap."""
+    values = (3 * torch.rand(n)).numpy()
+    assert _bootstrap_mean(values, 1000, 7) == interval(values, n_resamples=1000, seed=7)
+
+
+def test_values_fit_together() -> None:
     z, labels = torch.randn(90, 5), torch.arange(90) % 3
     each = sincere_loss(z, labels, temperature=0.3, reduction="none")
     for bound in class_divergence_bounds(z, labels, temperature=0.3):

@@ -177,7 +177,9 @@ def _loss(
     normalize = checks.flag(caller, "normalize", options["normalize"])
     group = find_group(caller, options)
     if group is not None:
-        return global_loss(
+        # A compiler cannot trace what processes exchange: the graph breaks once around it.
+        run = torch.compiler.disable(global_loss) if torch.compiler.is_compiling() else global_loss
+        return run(
             caller,
             formula,
             embeddings,

@@ -8,9 +8,11 @@ from typing import Any, TypeAlias
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from sincere.losses.kernels.result import refuse_second_derivative
 
 Group: TypeAlias = "dist.ProcessGroup | None"  # None: the default process group
+REFUSAL = "losses across processes have no second derivative; compute it with group=None"
 
 
 def sizes_of(n: int, group: Group, device: torch.device) -> list[int]:
@@ -37,12 +39,13 @@ class GatherRows(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, sizes: list[int], group: Group) -> Tensor:
         """Return the rows of all processes in order of rank."""
         ctx.sizes, ctx.group = sizes, group
+        ctx.save_for_backward(rows)
         return gather(rows, sizes, group)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, None, None]:
         """Return the sum over the processes of the gradient at this process's rows."""
+        upstream = upstream.detach()
         rank = dist.get_rank(ctx.group)
         most = max(ctx.sizes)
         parts = [part.new_zeros(most, *part.shape[1:]) for part in upstream.split(ctx.sizes)]
@@ -50,7 +53,7 @@ class GatherRows(torch.autograd.Function):
             padded[: len(part)] = part
         own = torch.empty_like(parts[0])
         dist.reduce_scatter(own, parts, group=ctx.group)
-        return own[: ctx.sizes[rank]], None, None
+        return refuse_second_derivative(own[: ctx.sizes[rank]], REFUSAL, *ctx.saved_tensors), None, None
 
 
 class TotalLoss(torch.autograd.Function):

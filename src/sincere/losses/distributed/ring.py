@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from sincere.losses.distributed.collectives import around_the_ring, gather
+from sincere.losses.distributed.collectives import REFUSAL, around_the_ring, gather
 from sincere.losses.distributed.global_batch import GlobalBatch
 from sincere.losses.kernels.normalize import unit_rows, unit_rows_backward
 from sincere.losses.kernels.pair_terms import excess, mean_losses, sum_softplus, to_pulls
+from sincere.losses.kernels.result import refuse_second_derivative
 
 BLOCK_ENTRIES = 2**19  # similarities of a block, of which about ten copies exist at a time
 
@@ -51,24 +51,27 @@ class RingLosses(torch.autograd.Function):
             ctx.save_for_backward(rows, temperature, anchor_terms)
             return losses
         if wants_gradient:
-            ctx.save_for_backward(*_gradients(trips, anchor_terms, weights, lengths, temperature))
+            gradients = _gradients(trips, anchor_terms, weights, lengths, temperature)
+            ctx.save_for_backward(rows, temperature, *gradients)
         return torch.dot(losses, weights[batch.own])
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Scale what was computed with the value, or compute it now."""
-        if ctx.has_weights:
-            d_rows, d_temperature = (kept * upstream for kept in ctx.saved_tensors)
-        else:
-            rows, temperature, anchor_terms = ctx.saved_tensors
-            z, lengths = unit_rows(rows) if ctx.normalize else (rows, None)
-            trips = _Trips(z, temperature.reciprocal(), ctx.batch)
-            weights = gather(upstream, ctx.batch.sizes, ctx.batch.group)
-            with torch.autocast(rows.device.type, enabled=False):
-                d_rows, d_temperature = _gradients(trips, anchor_terms, weights, lengths, temperature)
-        needs_rows, needs_temperature = ctx.needs_input_grad[:2]
-        return d_rows if needs_rows else None, d_temperature if needs_temperature else None, None, None, None, None
+        rows, temperature, *kept = ctx.saved_tensors
+        with torch.no_grad(), torch.autocast(rows.device.type, enabled=False):
+            if ctx.has_weights:
+                gradients = tuple(gradient * upstream for gradient in kept)
+            else:
+                z, lengths = unit_rows(rows) if ctx.normalize else (rows, None)
+                trips = _Trips(z, temperature.reciprocal(), ctx.batch)
+                weights = gather(upstream, ctx.batch.sizes, ctx.batch.group)
+                gradients = _gradients(trips, kept[0], weights, lengths, temperature)
+        results = [
+            refuse_second_derivative(gradient, REFUSAL, rows, temperature) if needed else None
+            for gradient, needed in zip(gradients, ctx.needs_input_grad[:2], strict=True)
+        ]
+        return (*results, None, None, None, None)
 
 
 def _gradients(

@@ -1,11 +1,14 @@
-"""The result that all kernels with a gradient of their own share."""
+"""What all kernels with a gradient of their own share: their result, and the refusal of second derivatives."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor
 
+from sincere.errors import UnsupportedError
 from sincere.shapes import KeyRows, PerAnchor, Rows
 
 
@@ -29,3 +32,27 @@ class LossAndGradient:
     anchor_gradient: Rows | None = None
     key_gradient: KeyRows | None = None
     similarity_gradient: Tensor | None = None
+
+
+def refuse_second_derivative(gradient: Tensor | None, message: str, *inputs: Tensor | None) -> Tensor | None:
+    """Return a gradient whose own derivative, with respect to any of these inputs, raises UnsupportedError.
+
+    Otherwise it would count as a constant, and a gradient penalty would silently be wrong.
+    """
+    if gradient is None or not torch.is_grad_enabled():
+        return gradient
+    refused: Tensor = _OnceDifferentiable.apply(gradient, message, *inputs)
+    return refused
+
+
+class _OnceDifferentiable(torch.autograd.Function):
+    """Identity whose derivative is refused with a message that names the remedy."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, message: str, *inputs: Tensor | None) -> Tensor:
+        ctx.message = message
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> None:
+        raise UnsupportedError(ctx.message)

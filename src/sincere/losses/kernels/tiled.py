@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sincere.errors import UnsupportedError
 from sincere.losses.kernels.normalize import unit_rows, unit_rows_backward
-from sincere.losses.kernels.result import LossAndGradient
+from sincere.losses.kernels.result import LossAndGradient, refuse_second_derivative
 from sincere.losses.kernels.row_blocks import row_block_losses
 from sincere.losses.kernels.symmetric_tiles import similarity_limit, symmetric_tile_losses
 from sincere.losses.pairs import Contrast
 from sincere.shapes import KeyRows, PerAnchor, Rows
+
+REFUSAL = 'the tiled kernel has no second derivative; ask for it with kernel="dense"'
 
 
 class TiledLosses(torch.autograd.Function):
@@ -62,21 +63,8 @@ class TiledLosses(torch.autograd.Function):
             g.to(given) if need and g is not None else None
             for g, given, need in zip(gradients, inputs, needs, strict=True)
         ]
-        if torch.is_grad_enabled():
-            results = [None if g is None else _OnceDifferentiable.apply(g, *inputs) for g in results]
+        results = [refuse_second_derivative(g, REFUSAL, *inputs) for g in results]
         return (*results, None, None, None, None)
-
-
-class _OnceDifferentiable(torch.autograd.Function):
-    """Identity whose derivative is refused with a message that names the remedy."""
-
-    @staticmethod
-    def forward(ctx: Any, gradient: Tensor, *inputs: Tensor | None) -> Tensor:
-        return gradient.view_as(gradient)
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> None:
-        raise UnsupportedError('the tiled kernel has no second derivative; ask for it with kernel="dense"')
 
 
 def _differentiate(
