@@ -18,7 +18,7 @@ class DataError(SincereError, ValueError):
 
 
 class UnsupportedError(SincereError, RuntimeError):
-    """What was asked for exists, but not in this combination; the message names one that works."""
+    """The combination of arguments is not supported; the message names one that works."""
 
 
 class InputTypeError(SincereError, TypeError):

@@ -42,7 +42,7 @@ def given_settings(record: type[Request], arguments: Sequence[str]) -> dict[str,
     Raises:
         InputValueError: A flag is unknown or lacks its value.
         DataError: The file of --config is missing or no TOML.
-        SystemExit: The help was asked for, and is printed.
+        SystemExit: After printing the help.
     """
     app = App(
         name=f"sincere {record.verb}",
@@ -149,9 +149,9 @@ def _data_sources(context: CompletionContext) -> list[str]:
     """Return what may stand for data: names of data sets, folders and files."""
     folder, _, start = context.incomplete.rpartition("/")
     where = Path(folder + "/" if context.incomplete.startswith("/") else folder or ".").expanduser()
-    found = sorted(path for path in where.glob(f"{escape(start)}*") if start or not path.name.startswith("."))
+    matches = sorted(path for path in where.glob(f"{escape(start)}*") if start or not path.name.startswith("."))
     prefix = f"{folder}/" if "/" in context.incomplete else ""
-    paths = [f"{prefix}{path.name}{'/' if path.is_dir() else ''}" for path in found]
+    paths = [f"{prefix}{path.name}{'/' if path.is_dir() else ''}" for path in matches]
     return [*(name for name in DATASETS if name.startswith(context.incomplete)), *paths]
 
 

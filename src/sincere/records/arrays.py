@@ -59,16 +59,16 @@ class PerImage:
         path = folder / PER_IMAGE
         arrays = _read(path, expected)
         values = {name.removeprefix(_VALUE): arrays.pop(name) for name in list(arrays) if name.startswith(_VALUE)}
-        found = _made(cls, path, {**arrays, "values": values})
-        n = len(found.ids) if found.ids.ndim else 0
+        record = _made(cls, path, {**arrays, "values": values})
+        n = len(record.ids) if record.ids.ndim else 0
         _check(path, "ids", n > 0)
         for name in ("ids", "labels", "predictions", "target_ids", "noise_ids"):
-            _check(path, name, _is_count(getattr(found, name), (n,)))
+            _check(path, name, _is_count(getattr(record, name), (n,)))
         for name, array in values.items():
             _check(path, printable(name), array.dtype.kind in "fbiu" and array.shape in ((n,), (n, 2)))
             if not np.isfinite(array).all():
                 raise DataError(f"{path}: {printable(name)} is not finite for every image; {REMEDY}")
-        return found
+        return record
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,18 +112,18 @@ class EmbeddingMap:
         arrays = _read(path, expected)
         method = arrays.pop("method", np.array(""))
         _check(path, "method", method.ndim == 0 and method.dtype.kind == "U")
-        found = _made(cls, path, {**arrays, "method": printable(str(method))})
-        m = len(found.ids) if found.ids.ndim else 0
+        record = _made(cls, path, {**arrays, "method": printable(str(method))})
+        m = len(record.ids) if record.ids.ndim else 0
         for name in ("ids", "labels", "predictions"):
-            _check(path, name, _is_count(getattr(found, name), (m,)))
-        k = found.neighbours.shape[-1] if found.neighbours.ndim == 2 else 0
-        _check(path, "neighbours", _is_count(found.neighbours, (m, k)) and bool((found.neighbours < m).all()))
-        _check(path, "points", found.points.dtype.kind == "f" and found.points.shape == (m, 2))
-        _check(path, "points", bool(np.isfinite(found.points).all()))
-        pixels = found.thumbnails
+            _check(path, name, _is_count(getattr(record, name), (m,)))
+        k = record.neighbours.shape[-1] if record.neighbours.ndim == 2 else 0
+        _check(path, "neighbours", _is_count(record.neighbours, (m, k)) and bool((record.neighbours < m).all()))
+        _check(path, "points", record.points.dtype.kind == "f" and record.points.shape == (m, 2))
+        _check(path, "points", bool(np.isfinite(record.points).all()))
+        pixels = record.thumbnails
         _check(path, "thumbnails", pixels.dtype == np.uint8 and pixels.ndim == 4 and len(pixels) == m)
         _check(path, "thumbnails", pixels.shape[-1] in (1, 3) and min(pixels.shape[1:3]) > 0)
-        return found
+        return record
 
 
 def _is_count(array: NDArray[Any], shape: tuple[int, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""What a comparison was asked for, as its folder tells."""
+"""The request of a comparison, stored in its folder: comparison.json."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stored_results(folder: Path, request: dict[str, Any], data: str | None) -> R
 
 
 def stored_request(folder: Path) -> dict[str, Any]:
-    """Return what the comparison in a folder was asked for, empty if there is none or it is damaged."""
+    """Return the request of the comparison in a folder, empty if there is none or it is damaged."""
     try:
         return read_json(folder / REQUEST, remedy="")
     except (DataError, FileNotFoundError):
@@ -37,7 +37,7 @@ def stored_request(folder: Path) -> dict[str, Any]:
 
 
 def write_request(folder: Path, request: dict[str, Any], data: str | None, *, done: bool) -> None:
-    """Write what a comparison is asked for, the content hash of its data, and whether it has been done."""
+    """Write the request of a comparison, the content hash of its data, and whether it is finished."""
     write_json(folder / REQUEST, _content(request, data, done=done))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Estimate:
-    """An estimate and the ends of its 95% confidence interval."""
+    """An estimate with its 95% confidence interval, from `low` to `high`."""
 
     estimate: float
     low: float

@@ -24,7 +24,7 @@ LOCK, EVALUATION_LOCK = ".lock", ".evaluation.lock"  # held by who trains, or co
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give the name of a new file to write, which is flushed and takes the place of `path` when the block ends well.
+    """Yield the name of a new file, which is flushed and replaces `path` atomically when the block ends well.
 
     A reader sees the old file or the new one, never a part. If it raises, or the disk is full, the old one stays.
     """
@@ -94,7 +94,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     checked = {**content, CHECKSUM: _checksum(content)}
     text = json.dumps(checked, indent=1, allow_nan=False)
     # A line for each list of numbers: a thousand classes would else take a million lines. Strings hold no line break.
-    text = re.sub(r"\[\n[\s\d.,eE+-]+\]", lambda found: re.sub(r"\s+", "", found[0]).replace(",", ", "), text)
+    text = re.sub(r"\[\n[\s\d.,eE+-]+\]", lambda match: re.sub(r"\s+", "", match[0]).replace(",", ", "), text)
     write_atomic(path, text + "\n")
 
 

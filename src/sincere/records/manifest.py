@@ -59,10 +59,10 @@ def _git_commit(folder: Path | None = None) -> str | None:
     """
     folder = (folder or Path.cwd()).resolve()
     for top in (folder, *folder.parents):
-        found = top / ".git"
-        if found.is_dir():
-            return _commit(found)
-        if (text := _line(found)).startswith("gitdir: "):  # a work tree or a submodule
+        entry = top / ".git"
+        if entry.is_dir():
+            return _commit(entry)
+        if (text := _line(entry)).startswith("gitdir: "):  # a work tree or a submodule
             return _commit(top / text.removeprefix("gitdir: "))
     return None
 
@@ -73,7 +73,7 @@ def _commit(folder: Path) -> str | None:
     if head.startswith("ref: "):
         name = head.removeprefix("ref: ")
         inside = not Path(name).is_absolute() and ".." not in Path(name).parts
-        candidates = [_line(place / name) for place in (folder, shared)] if inside else []
+        candidates = [_line(parent / name) for parent in (folder, shared)] if inside else []
         packed = (line.split() for line in _text(shared / "packed-refs").splitlines())
         candidates += [parts[0] for parts in packed if len(parts) == 2 and parts[1] == name]
         head = next(filter(None, candidates), "")

@@ -1,4 +1,4 @@
-"""What an evaluation or a comparison found: results.json (see docs/results.md) and what a row of it points to."""
+"""The results of an evaluation or a comparison: results.json, as docs/results.md describes it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Scope = Literal["losses", "trained models"]
 ABOUT_LOSSES: Scope = "losses"
 ABOUT_MODELS: Scope = "trained models"
 MOST_BINS = 10_000  # of a histogram
-MOST_PLACE = 80  # characters that say in a message which key is wrong
+LONGEST_KEY = 80  # characters of a key in a message
 REMEDY = "evaluate again"
 
 
@@ -45,7 +45,7 @@ def _inside(folder: str) -> str:
     return folder
 
 
-# Before pydantic looks at it: it refuses halves of characters, which come from undecodable names of files.
+# Before pydantic sees it, which refuses lone surrogates: they come from file names that cannot be decoded.
 Text = Annotated[str, BeforeValidator(_printable)]
 Facts = Annotated[dict[str, Any], BeforeValidator(_printable)]
 Folder = Annotated[Text, AfterValidator(_inside)]
@@ -66,50 +66,50 @@ class MetricAbout(Record):
     """What a metric is."""
 
     title: Text
-    """As in tables, such as "1-NN accuracy"."""
+    """Title in tables, such as "1-NN accuracy"."""
     share: bool
-    """Whether it is a share of the test images, shown in per cent."""
+    """Whether it is a fraction of the test images, shown in per cent."""
 
 
 class DataAbout(Record):
-    """What was evaluated on."""
+    """The data set of an evaluation."""
 
     name: Text
-    """As on the command line."""
+    """Name of the data set, as on the command line."""
     class_names: tuple[Text, ...]
-    """In label order."""
+    """Names of the classes, in label order."""
     n_train: Count
-    """Images that neighbours are looked for among."""
+    """Number of training images, among which neighbours are searched."""
     n_test: Count
-    """Images that metrics are about."""
+    """Number of test images, which the metrics are about."""
     digest: Text
-    """Tells these images and labels from others."""
+    """Content hash of the images and labels."""
 
 
 class TrainLoss(Record):
     """Mean training loss."""
 
     first: float
-    """Of the first epoch."""
+    """Mean loss of the first epoch."""
     last: float
-    """Of the last."""
+    """Mean loss of the last epoch."""
 
 
 class MarginAbout(Record):
-    """A margin and what it is made of."""
+    """A margin, and the two distributions of similarities it comes from (the paper's target and noise)."""
 
     margin: Number | None
-    """Median of target minus median of noise, signed; null without images."""
+    """`target_median` minus `noise_median`, signed; null without images."""
     n: Count
-    """Test images."""
+    """Number of test images."""
     target_median: Number | None
-    """Of the similarities to the nearest image of the same class."""
+    """Median similarity to the nearest training image of the same class."""
     noise_median: Number | None
-    """Of the similarities to the nearest image of another class."""
+    """Median similarity to the nearest training image of another class."""
     target: Histogram
-    """Counts of the similarities to the nearest image of the same class; they sum to n."""
+    """Histogram of the similarities to the nearest training image of the same class; the counts sum to n."""
     noise: Histogram
-    """Likewise, of another class."""
+    """Histogram of the similarities to the nearest training image of another class."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -130,20 +130,20 @@ class MarginAbout(Record):
 
 
 class ClassRow(Record):
-    """One class."""
+    """The results of one class."""
 
     name: Text
-    """Of the class."""
+    """Name of the class."""
     n_test: Count
-    """Its test images."""
+    """Number of its test images."""
     accuracy: Share | None
-    """Share of them whose nearest training image is of the class; null without test images."""
+    """1-NN accuracy on its test images; null without test images."""
     margin: MarginAbout
-    """Over its test images."""
+    """Margin over its test images."""
     confused_with: Text | None
-    """The class that the nearest image of another class is most often of."""
+    """The class that most often has the nearest image of another class."""
     confused_share: Share | None
-    """How often, as a share of the test images."""
+    """How often, as a fraction of the test images."""
     divergence: Estimate | None
     """Lower bound of the symmetrised KL divergence between the class and the rest, in nats; null where it cannot be
     estimated."""
@@ -152,32 +152,32 @@ class ClassRow(Record):
 
 
 class Row(Record):
-    """One run."""
+    """The results of one run."""
 
     loss: Text
-    """That it was trained with."""
+    """Loss that it was trained with."""
     seed: Seed
-    """Of its training."""
+    """Random seed of its training."""
     metrics: dict[Text, Estimate]
-    """Estimates with 95% intervals over test images; accuracies are shares."""
+    """Estimates with 95% confidence intervals over test images; accuracies are fractions."""
     train_loss: TrainLoss | None
-    """Null where no epoch was finished."""
+    """Mean training loss; null where no epoch was finished."""
     seconds: Annotated[float, Field(ge=0)]
     """Time spent training."""
     epochs: Count
-    """Epochs done."""
+    """Number of epochs trained."""
     finished: bool
     """False where the last checkpoint of an unfinished run was evaluated."""
     folder: Folder
-    """Of the run, relative to this file: config.toml, manifest.json, metrics.jsonl and map.npz are there."""
+    """Folder of the run, relative to this file: config.toml, manifest.json, metrics.jsonl and map.npz are there."""
     margin: MarginAbout
-    """Over all test images."""
+    """Margin over all test images."""
     classes: tuple[ClassRow, ...]
-    """In label order."""
+    """Results of each class, in label order."""
     confusion: tuple[tuple[Count, Count, Count], ...]
     """Cells of the confusion matrix that are not 0: label, 1-NN prediction, test images."""
     settings: Facts
-    """Of the run."""
+    """Settings of the run."""
     files: dict[Text, Text] = {}
     """SHA-256 of per_image.npz and map.npz, by name: arrays of another evaluation are noticed."""
 
@@ -186,30 +186,30 @@ class Difference(Record):
     """Loss `a` minus loss `b`, paired by test image and seed."""
 
     metric: Text
-    """Of which metric."""
+    """Name of the metric."""
     a: Text
-    """One loss."""
+    """First loss."""
     b: Text
-    """The other."""
+    """Second loss."""
     estimate: Number
-    """Of the difference."""
+    """Estimate of the difference."""
     low: Number
-    """Lower end of its 95% interval."""
+    """Lower end of its 95% confidence interval."""
     high: Number
-    """Upper end."""
+    """Upper end of its 95% confidence interval."""
     significant: bool
-    """Whether the interval excludes 0; what that is about says `scope` of the results."""
+    """Whether the interval excludes 0. `scope` says what the interval is about."""
 
 
 class LossSummary(Record):
-    """One loss over its seeds."""
+    """The results of one loss over its seeds."""
 
     loss: Text
-    """Which one."""
+    """Name of the loss."""
     seeds: tuple[Seed, ...]
-    """That were run."""
+    """Random seeds of its runs."""
     metrics: dict[Text, Estimate]
-    """Means over the seeds, with 95% intervals: of the losses, or of these trained models, as `scope` says."""
+    """Means over the seeds, with 95% confidence intervals. `scope` says what the intervals are about."""
     seed_std: dict[Text, Annotated[float, Field(ge=0)]]
     """Standard deviation of each metric over the seeds; empty for a single seed."""
     bold: tuple[Text, ...]
@@ -220,26 +220,26 @@ class Results(Record):
     """The content of results.json."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
-    """Of this file; more keys may come, these stay."""
+    """Version of this format; more keys may be added, these stay."""
     kind: Literal["evaluation", "transfer", "comparison"]
-    """What it came from."""
+    """Which command wrote it."""
     data: DataAbout
     """The data set that metrics are about."""
     metrics: dict[Text, MetricAbout]
     """The metrics of the rows, in the order of tables."""
     rows: tuple[Row, ...]
-    """One for each run."""
+    """Results of each run."""
     differences: tuple[Difference, ...] = ()
-    """Between every two losses."""
+    """Differences between every two losses."""
     summaries: tuple[LossSummary, ...]
-    """One for each loss."""
+    """Results of each loss over its seeds."""
     scope: Scope = ABOUT_MODELS
-    """What intervals of summaries and differences are about: with three seeds or more the losses, variation between
-    seeds included; with fewer these trained models only, variation between test images alone."""
+    """What the intervals of summaries and differences are about. With three seeds or more: the losses, including the
+    variation between seeds. With fewer: these trained models only, with the variation between test images alone."""
     notes: tuple[Text, ...] = ()
-    """What a reader should know."""
+    """Notes for the reader."""
     measuring: Facts
-    """What was asked for: metrics, numbers of neighbours, probes, resamples."""
+    """Settings of the evaluation: metrics, numbers of neighbours, probes, resamples."""
     manifest: Facts
     """Versions, hardware, command and time of the evaluation."""
 
@@ -269,16 +269,16 @@ class Results(Record):
             raise DataError(f"{folder}: holds no {RESULTS}; `sincere evaluate {folder}` writes it for a run") from error
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            place = printable(".".join(map(str, first["loc"])))[:MOST_PLACE]
+            key = printable(".".join(map(str, first["loc"])))[:LONGEST_KEY]
             reason = first["msg"].removeprefix("Value error, ")
-            reason = f"{place}: {reason[:1].lower()}{reason[1:]}" if place else reason
+            reason = f"{key}: {reason[:1].lower()}{reason[1:]}" if key else reason
             raise DataError(f"{path}: is damaged or of another version ({reason}); {REMEDY}") from error
         except RecursionError as error:
             raise DataError(f"{path}: is damaged: nested too deeply; {REMEDY}") from error
 
 
 def _contradictions(results: Results) -> Iterator[str]:
-    """Give what parts of the results say against one another."""
+    """Yield the contradictions between parts of the results."""
     metrics, names, rows = results.metrics.keys(), results.data.class_names, results.rows
     if not metrics or not rows or not names:
         yield "there must be a metric, a row and a class"

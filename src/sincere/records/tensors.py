@@ -61,9 +61,9 @@ def read_tensors(path: Path, *, remedy: str) -> tuple[dict[str, NDArray[Any]], d
 
 def checksum(tensors: Arrays, metadata: Mapping[str, str]) -> str:
     """Return what tells these arrays from others: a hash of metadata, names, types, shapes and values."""
-    found = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
     for name in sorted(tensors):
         array = np.asarray(tensors[name], order="C")
-        found.update(repr((name, array.dtype.str, array.shape)).encode("utf-8", "backslashreplace"))
-        found.update(array.tobytes() if array.ndim == 0 else array.data)
-    return found.hexdigest()
+        digest.update(repr((name, array.dtype.str, array.shape)).encode("utf-8", "backslashreplace"))
+        digest.update(array.tobytes() if array.ndim == 0 else array.data)
+    return digest.hexdigest()

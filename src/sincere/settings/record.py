@@ -28,7 +28,7 @@ class Choices:
     """Marks a setting that takes one of some names.
 
     Attributes:
-        names: The names; a table of the catalog is read anew each time.
+        names: The names; a table of the catalog is read each time.
         prefix: What may also begin a value, such as "timm:".
         paths: Whether the path of a file or folder will do as well; then names are only suggested.
     """
@@ -117,7 +117,7 @@ class Settings(BaseModel):
 
 
 class Request(Settings):
-    """What a verb is asked to do: records of several concerns, and settings of its own."""
+    """All settings of a verb: records of several concerns, and settings of its own."""
 
     title: ClassVar[str] = "Run"
     verb: ClassVar[str] = ""  # its name on the command line, for messages

@@ -1,4 +1,4 @@
-"""What each verb can be asked to do."""
+"""The requests: all that each verb can be told to do."""
 
 from __future__ import annotations
 

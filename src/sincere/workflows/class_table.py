@@ -1,4 +1,4 @@
-"""The table of classes: accuracy, margin, what it is confused with, and how far it provably is from the rest."""
+"""The table of classes: accuracy, margin, most confused class, and a bound on the divergence from the rest."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from sincere.theory.divergence import ClassDivergence, class_divergence_bounds
 
 def class_table(subject: Subject, class_names: Sequence[str], *, temperature: float) -> tuple[ClassRow, ...]:
     """Return a row for each class, in label order."""
-    test, found = subject.test, subject.neighbours
-    labels, predictions = test.labels.cpu().numpy(), found.predictions[1].cpu().numpy()
-    noise_classes = subject.train.labels[found.noise_position].cpu().numpy()
-    target, noise = (x.cpu().numpy() for x in (found.target_similarity, found.noise_similarity))
+    test, neighbours = subject.test, subject.neighbours
+    labels, predictions = test.labels.cpu().numpy(), neighbours.predictions[1].cpu().numpy()
+    noise_classes = subject.train.labels[neighbours.noise_position].cpu().numpy()
+    target, noise = (x.cpu().numpy() for x in (neighbours.target_similarity, neighbours.noise_similarity))
     margins = class_margins(target, noise, labels, len(class_names))
     bounds = _bounds(test, temperature)
     rows = []
     for label, name in enumerate(class_names):
-        mine = labels == label
-        n_test = int(mine.sum())
-        counts = np.bincount(noise_classes[mine], minlength=len(class_names))
+        members = labels == label
+        n_test = int(members.sum())
+        counts = np.bincount(noise_classes[members], minlength=len(class_names))
         bound = bounds.get(label)
         rows.append(
             ClassRow(
                 name=name,
                 n_test=n_test,
-                accuracy=float((predictions[mine] == label).mean()) if n_test else None,
+                accuracy=float((predictions[members] == label).mean()) if n_test else None,
                 margin=margin_about(margins[label]),
                 confused_with=class_names[int(counts.argmax())] if n_test else None,
                 confused_share=float(counts.max() / n_test) if n_test else None,
@@ -43,7 +43,7 @@ def class_table(subject: Subject, class_names: Sequence[str], *, temperature: fl
 
 
 def _bounds(test: Part, temperature: float) -> dict[int, ClassDivergence]:
-    """Return the divergence bounds of the classes with two test images or more; a single one has no partner."""
+    """Return the divergence bounds of the classes with two test images or more; a single one has no positive."""
     _, inverse, counts = test.labels.unique(return_inverse=True, return_counts=True)
     if int((counts >= 2).sum()) < 2:
         return {}
@@ -52,9 +52,9 @@ def _bounds(test: Part, temperature: float) -> dict[int, ClassDivergence]:
     return {bound.label: bound for bound in bounds}
 
 
-def margin_about(found: Margin) -> MarginAbout:
+def margin_about(margin: Margin) -> MarginAbout:
     """Return a margin as it is stored: null where there are no images."""
     names = ("margin", "target_median", "noise_median")
-    values = {name: getattr(found, name) for name in names}
+    values = {name: getattr(margin, name) for name in names}
     known = {name: None if isnan(value) else value for name, value in values.items()}
-    return MarginAbout(**known, n=found.n, target=found.target, noise=found.noise)
+    return MarginAbout(**known, n=margin.n, target=margin.target, noise=margin.noise)

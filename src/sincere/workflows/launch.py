@@ -1,4 +1,4 @@
-"""Processes that share a run: how they start, and how what each has found is put together."""
+"""Processes that share a run: starting them, and putting their results together."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def in_turn(fabric: Fabric) -> Iterator[None]:
 
 
 @contextmanager
-def lost_processes_told(fabric: Fabric) -> Iterator[None]:
+def report_lost_processes(fabric: Fabric) -> Iterator[None]:
     """Turn what communication raises when another process is gone into one line.
 
     The watcher of the processes of this machine is quicker or as quick, and says which one it was: it gets its time.
@@ -143,7 +143,7 @@ def lost_processes_told(fabric: Fabric) -> Iterator[None]:
 
 
 def check_same_step(fabric: Fabric, step: int, folder: Path) -> None:
-    """Raise unless all processes go on from the same step.
+    """Raise unless all processes resume from the same step.
 
     Raises:
         DataError: They see different folders.
@@ -171,8 +171,8 @@ def embed_shared(model: EmbeddingModel, images: ImageSet, fabric: Fabric) -> Emb
     own = torch.arange(edges[fabric.global_rank], edges[fabric.global_rank + 1]).numpy()
     sizes = [end - start for start, end in pairwise(edges)]
     if len(own):
-        found = embed(model.embed, plain_batches(images.subset(own), device=fabric.device))
+        own_part = embed(model.embed, plain_batches(images.subset(own), device=fabric.device))
     else:
         none = torch.zeros(0, dtype=torch.int64, device=fabric.device)
-        found = Embedded(torch.zeros(0, model.spec.dim, device=fabric.device), none, none)
-    return Embedded(*(gather(part, sizes, None) for part in (found.embeddings, found.labels, found.ids)))
+        own_part = Embedded(torch.zeros(0, model.spec.dim, device=fabric.device), none, none)
+    return Embedded(*(gather(part, sizes, None) for part in (own_part.embeddings, own_part.labels, own_part.ids)))

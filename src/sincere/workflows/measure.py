@@ -61,14 +61,14 @@ class Measured:
     notes: tuple[str, ...]
 
     def per_image(self) -> PerImage:
-        """Return the figures of every test image."""
-        test, train, found = self.subject.test, self.subject.train, self.subject.neighbours
+        """Return the metrics of every test image."""
+        test, train, neighbours = self.subject.test, self.subject.train, self.subject.neighbours
         return PerImage(
             ids=test.ids.cpu().numpy(),
             labels=test.labels.cpu().numpy(),
-            predictions=found.predictions[1].cpu().numpy(),
-            target_ids=train.ids[found.target_position].cpu().numpy(),
-            noise_ids=train.ids[found.noise_position].cpu().numpy(),
+            predictions=neighbours.predictions[1].cpu().numpy(),
+            target_ids=train.ids[neighbours.target_position].cpu().numpy(),
+            noise_ids=train.ids[neighbours.noise_position].cpu().numpy(),
             values={name: measure.values for name, measure in self.measures.items()},
         )
 
@@ -82,13 +82,13 @@ class Measured:
         """Return some of the test images in the plane."""
         chosen = choose_points(len(self.data.test))
         test, predictions = self.subject.test, self.subject.neighbours.predictions[1]
-        places = torch.from_numpy(chosen).to(test.ids.device)
-        embeddings = test.embeddings[places]
+        positions = torch.from_numpy(chosen).to(test.ids.device)
+        embeddings = test.embeddings[positions]
         points, method = in_the_plane(embeddings)
         return EmbeddingMap(
-            ids=test.ids[places].cpu().numpy(),
-            labels=test.labels[places].cpu().numpy(),
-            predictions=predictions[places].cpu().numpy(),
+            ids=test.ids[positions].cpu().numpy(),
+            labels=test.labels[positions].cpu().numpy(),
+            predictions=predictions[positions].cpu().numpy(),
             points=points,
             neighbours=nearest_in(embeddings),
             thumbnails=thumbnails(self.data.test.subset(chosen)),
@@ -173,8 +173,8 @@ def measure(
     measures: dict[str, Measure] = {}
     for family in families:
         measures |= family(subject)
-    found = subject.neighbours
-    target, noise = (x.cpu().numpy() for x in (found.target_similarity, found.noise_similarity))
+    neighbours = subject.neighbours
+    target, noise = (x.cpu().numpy() for x in (neighbours.target_similarity, neighbours.noise_similarity))
     classes = class_table(subject, data.class_names, temperature=temperature)
     return Measured(subject, measures, classes, margin_about(margin(target, noise)), data, outputs.notes)
 
@@ -195,7 +195,7 @@ def _paper_probe(
     seed: int,
     device: torch.device,
 ) -> Probe:
-    """Learn the paper's probe: crops and flips, anew in every epoch."""
+    """Train the paper's probe: crops and flips, drawn again in every epoch."""
     augmentation = named_augmentation("crops", mirror_is_same_class=data.mirror_is_same_class)
     learn, held_out = (data.train.subset(chosen) for chosen in _probe_split(data.train.labels, seed))
     dim = model.spec.dim

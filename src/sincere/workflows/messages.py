@@ -1,4 +1,4 @@
-"""What the user is told: progress and results on stdout, warnings on stderr. Starts no torch."""
+"""Messages to the user: progress and results on stdout, warnings on stderr. Starts no torch."""
 
 from __future__ import annotations
 

@@ -59,9 +59,9 @@ def evaluate_run(
         outputs=outputs,
     )
 
-    def write(place: Path) -> Results:
+    def write(folder_of_results: Path) -> Results:
         return write_results(
-            place, measured, trained, settings, evaluation, kind="evaluation", seed=seed, device=device
+            folder_of_results, measured, trained, settings, evaluation, kind="evaluation", seed=seed, device=device
         )
 
     return store(folder, write)

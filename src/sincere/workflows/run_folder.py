@@ -1,4 +1,4 @@
-"""The folder of a run: whether it may be written to, what is in it, and whether it is the run that was asked for."""
+"""The folder of a run: whether it may be written to, what it holds, and whether that is the requested run."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class RunFolder:
         return read_config(self.path) if (self.path / CONFIG).exists() else {}
 
     def check_free(self, request: TrainRequest) -> None:
-        """Refuse a folder that holds a run or anything else, unless told what to do with it.
+        """Refuse a folder that holds a run or anything else, unless the request says what to do with it.
 
         Raises:
             DataError: The folder is taken, or holds no run to resume.
@@ -152,13 +152,13 @@ class RunFolder:
         """
         remedy = f"remove it and resume the run with `sincere train --resume --out {shlex.quote(str(self.path))}`"
         try:
-            found = read_json(self.path / SUMMARY, remedy=remedy)
+            summary = read_json(self.path / SUMMARY, remedy=remedy)
         except FileNotFoundError:
             return None
-        sound = all(isinstance(found.get(name), kind) for name, kind in SUMMARY_KINDS.items())
-        if not sound or not all(isinstance(found["train_loss"].get(end), float | int) for end in ("first", "last")):
+        sound = all(isinstance(summary.get(name), kind) for name, kind in SUMMARY_KINDS.items())
+        if not sound or not all(isinstance(summary["train_loss"].get(end), float | int) for end in ("first", "last")):
             raise DataError(f"{self.path / SUMMARY}: is of another version; {remedy}")
-        return found
+        return summary
 
     def summary_or_note(self) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
         """Return the summary, None without one; where it is damaged, a note instead: resuming writes the same again.
@@ -199,8 +199,8 @@ def check_nothing_else(folder: Path, names: Collection[str], whose: str) -> None
     Raises:
         DataError: With the first of them.
     """
-    found = sorted(path.name for path in folder.iterdir())
-    foreign = [name for name in found if name not in names and not _is_unfinished(name)]
+    names_there = sorted(path.name for path in folder.iterdir())
+    foreign = [name for name in names_there if name not in names and not _is_unfinished(name)]
     if not foreign:
         foreign = sorted(_foreign_inside(folder))
     if foreign:
@@ -216,10 +216,10 @@ def check_run_only(folder: Path) -> None:
     """
     check_nothing_else(folder, NAMES, "a run's")
     if (folder / TRANSFER).is_dir():
-        for place in sorted((folder / TRANSFER).iterdir()):
-            if not place.is_dir():
-                raise DataError(f"{place}: is not a run's; choose another folder with --out")
-            check_nothing_else(place, MEASURED, "a transfer's")
+        for inner in sorted((folder / TRANSFER).iterdir()):
+            if not inner.is_dir():
+                raise DataError(f"{inner}: is not a run's; choose another folder with --out")
+            check_nothing_else(inner, MEASURED, "a transfer's")
 
 
 def _foreign_inside(folder: Path) -> Iterator[str]:

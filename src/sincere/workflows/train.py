@@ -33,7 +33,7 @@ from sincere.workflows.launch import (
     embed_shared,
     in_turn,
     is_follower,
-    lost_processes_told,
+    report_lost_processes,
     start_processes,
 )
 from sincere.workflows.messages import Messages
@@ -133,7 +133,7 @@ def train_run(
     if not fabric.is_global_zero:
         messages = Messages(quiet=True)
         messages.warnings.quiet = True
-    with lost_processes_told(fabric):
+    with report_lost_processes(fabric):
         return _train(request, folder, fabric, messages, data, for_evaluation=for_evaluation)
 
 

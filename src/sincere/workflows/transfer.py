@@ -54,9 +54,9 @@ def run_transfer(request: TransferRequest, messages: Messages | None = None) -> 
             messages=messages,
         )
 
-        def write(place: Path) -> Results:
+        def write(folder_of_results: Path) -> Results:
             return write_results(
-                place, measured, trained, settings, evaluation, kind="transfer", seed=seed, device=device
+                folder_of_results, measured, trained, settings, evaluation, kind="transfer", seed=seed, device=device
             )
 
         results = store(RunFolder(folder), write)
