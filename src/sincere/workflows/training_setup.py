@@ -20,6 +20,7 @@ from sincere.data.dataset import Dataset, ImageSet
 from sincere.data.loader import ViewLoader
 from sincere.data.samplers import make_sampler
 from sincere.data.views import named_augmentation
+from sincere.device_memory import free_bytes
 from sincere.errors import InputValueError
 from sincere.evaluation.knn import accuracy_1nn
 from sincere.losses.distributed.global_batch import global_batch_loss
@@ -30,7 +31,7 @@ from sincere.records.config import MOST_THREADS, WHERE, TrainSettings
 from sincere.records.model import ModelSpec
 from sincere.theory.coefficients import FORMULAS, LossName, repulsion_meter
 from sincere.training.fit import Calls, Fit, Plan
-from sincere.training.memory import TRIAL_VIEWS, check_memory, free_bytes, step_bytes
+from sincere.training.memory import TRIAL_VIEWS, check_memory, step_bytes
 from sincere.training.optimizers import (
     OptimizerSettings,
     make_optimizer,
