@@ -1,4 +1,4 @@
-"""A data set in one .npz: loaded, filtered, split; anything wrong is said in one line."""
+"""A data set in an .npz is loaded, filtered and split; a wrong file gives a one-line error."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write(path: Path, **changes: Any) -> Path:
     return path
 
 
-def test_loaded_as_it_is(tmp_path: Path) -> None:
+def test_load(tmp_path: Path) -> None:
     data = load_npz(write(tmp_path / "pets.npz"), LoadOptions())
     assert (data.name, data.class_names, data.size, data.augmentation) == ("pets", ("bird", "cat", "dog"), 8, "paper")
     given = arrays()["train_images"]

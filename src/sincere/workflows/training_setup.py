@@ -30,12 +30,13 @@ from sincere.models.small import TINY_PIXELS
 from sincere.records.config import MOST_THREADS, WHERE, TrainSettings
 from sincere.records.model import ModelSpec
 from sincere.theory.coefficients import FORMULAS, LossName, repulsion_meter
-from sincere.training.fit import Calls, Fit, Plan
+from sincere.training.fit import Fit
 from sincere.training.memory import TRIAL_VIEWS, check_memory, step_bytes
 from sincere.training.optimizers import (
     OptimizerSettings,
     make_optimizer,
 )
+from sincere.training.plan import Calls, Plan
 from sincere.training.progress import Reporter
 from sincere.training.schedules import warmup_steps
 from sincere.workflows.hardware import choose_precision
