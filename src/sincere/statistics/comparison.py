@@ -64,12 +64,10 @@ def compare_losses(
             if spread is not None:
                 seed_std[loss][metric] = spread
         several = len(samples[0][0]) > 1  # the interval of a single image has no width, and no meaning
-        of_metric = [
-            _difference(metric, losses[i], losses[j], e, several) for (i, j), e in estimated.differences.items()
-        ]
-        for loss in bold_losses({loss: estimates[loss][metric].estimate for loss in losses}, of_metric):
+        paired = [_difference(metric, losses[i], losses[j], e, several) for (i, j), e in estimated.differences.items()]
+        for loss in bold_losses({loss: estimates[loss][metric].estimate for loss in losses}, paired):
             bold[loss].append(metric)
-        differences += of_metric
+        differences += paired
     summaries = [
         LossSummary(loss=x, seeds=seeds[x], metrics=estimates[x], seed_std=seed_std[x], bold=tuple(bold[x]))
         for x in losses
@@ -122,8 +120,8 @@ def chance_note(n: int) -> str | None:
     if n < MANY_DIFFERENCES:
         return None
     return (
-        f"{n} differences were tested at the 95% level without correction for multiple tests: about {0.05 * n:.1f} would "
-        "be significant by chance if the losses did not differ"
+        f"{n} differences were tested at the 95% level, without correction for multiple tests: about {0.05 * n:.1f} "
+        "would be significant by chance if the losses did not differ"
     )
 
 
