@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 from benchmarks.measure import RESULTS, write
-from sincere.report.theory_figures import save_figure, training_figure
+from sincere.report.figure_files import save_figure
+from sincere.report.theory_figures import training_figure
 
 SETTINGS = (
     "--n-views 1 --augmentation light --learning-rate 0.1 --weight-decay 0.1 --validation 0.02 --validate-every 2"

@@ -1,4 +1,4 @@
-"""Cache entries come whole or not at all, whatever breaks or whoever else writes."""
+"""Cache entries are atomic, whatever fails and whichever process writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sincere.data.cache import DecodedImages, checksums_of, decoded_images, entry, new_entry
+from sincere.data.cache import DecodedImages, checksums_of, decoded_images, entry_path, new_entry
 from sincere.errors import DataError
 from sincere.records.files import locked
 
@@ -21,40 +21,40 @@ def plain(i: int) -> np.ndarray:
     return np.full((2, 2, 3), 7 + i, dtype=np.uint8)
 
 
-def read(place: Path, n: int = 3, decode: Callable[[int], np.ndarray] = plain) -> DecodedImages:
-    return decoded_images(place, decode, n, source="set: train", skip_bad=False)
+def read(path: Path, n: int = 3, decode: Callable[[int], np.ndarray] = plain) -> DecodedImages:
+    return decoded_images(path, decode, n, source="set: train", skip_bad=False)
 
 
-def test_another_process_may_be_quicker(tmp_path: Path) -> None:
-    """Both make the same entry; the second finds it there and takes it."""
-    place = tmp_path / "subject-state"
+def test_another_process_may_publish_first(tmp_path: Path) -> None:
+    """Both write the same entry; the second uses the one that is there."""
+    path = tmp_path / "subject-state"
 
     def slow(i: int) -> np.ndarray:
         if i == 0:
-            read(place)
+            read(path)
         return plain(i)
 
-    found = read(place, 3, slow)
+    found = read(path, 3, slow)
     assert found.pixels[:, 0, 0, 0].tolist() == [7, 8, 9]
     assert found.positions.tolist() == [0, 1, 2]
     assert np.array_equal(found.checksums, checksums_of(found.pixels))
-    assert [path.name for path in tmp_path.iterdir()] == [place.name]
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut"])
 @pytest.mark.parametrize("name", ["about.npz", "images.bin"])
-def test_a_damaged_entry_is_made_anew(damage: str, name: str, tmp_path: Path) -> None:
-    place = tmp_path / "subject-state"
-    read(place)
-    path = place / name
+def test_a_damaged_entry_is_computed_again(damage: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "subject-state"
+    read(path)
+    file = path / name
     if damage == "missing":
-        path.unlink()
+        file.unlink()
     else:
-        path.write_bytes(b"" if damage == "empty" else path.read_bytes()[:-5])
-    assert read(place).pixels[:, 0, 0, 0].tolist() == [7, 8, 9]
+        file.write_bytes(b"" if damage == "empty" else file.read_bytes()[:-5])
+    assert read(path).pixels[:, 0, 0, 0].tolist() == [7, 8, 9]
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_gives_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -68,7 +68,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_room_is_taken_before_pixels_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_space_is_allocated_before_pixels_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
     real = os.posix_fallocate
 
@@ -87,24 +87,24 @@ def test_a_cache_that_is_a_file(tmp_path: Path) -> None:
         read(tmp_path / "cache" / "subject-state")
 
 
-def test_others_may_read_an_entry(tmp_path: Path) -> None:
+def test_other_users_can_read_an_entry_path(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     read(tmp_path / "subject-state", 1)
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "subject-state")]
     assert modes[0] == modes[1]
 
 
-def test_what_killed_processes_left_and_older_entries_go(tmp_path: Path) -> None:
+def test_unfinished_and_older_entries_are_removed(tmp_path: Path) -> None:
     left, alive = tmp_path / ".unfinished-left", tmp_path / ".unfinished-alive"
     for folder in (left, alive):
         folder.mkdir()
         (folder / "images.bin").write_bytes(b"half")
     (left / ".lock").write_bytes(b"")
-    first, second = (entry(tmp_path, ("images", "train"), (state,)) for state in (1, 2))
-    other = entry(tmp_path, ("images", "test"), (1,))
+    first, second = (entry_path(tmp_path, ("images", "train"), (state,)) for state in (1, 2))
+    other = entry_path(tmp_path, ("images", "test"), (1,))
     with locked(alive):
-        for place in (first, other, second):
-            read(place, 2)
+        for path in (first, other, second):
+            read(path, 2)
     assert set(tmp_path.iterdir()) == {alive, other, second}
 
 
@@ -123,7 +123,7 @@ def test_an_interrupt_does_not_wait_for_all_images(where: str, tmp_path: Path, m
         raise KeyboardInterrupt
 
     if where == "reader":
-        monkeypatch.setattr("sincere.data.cache._reserved", interrupt)
+        monkeypatch.setattr("sincere.data.cache._allocated", interrupt)
     with pytest.raises(KeyboardInterrupt) as caught:
         decoded_images(
             tmp_path / "subject-state",
@@ -136,8 +136,21 @@ def test_an_interrupt_does_not_wait_for_all_images(where: str, tmp_path: Path, m
         )
     time.sleep(1.0)  # in which many more would be decoded if they were still waiting
     assert len(decoded) < 400
-    assert caught.traceback, "held until here, as an error that ends a program is"
+    assert caught.traceback, "kept alive until here, like an error that ends a program"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_entry_is_flushed_to_disk_before_it_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, flushed = tmp_path / "subject-state", set[tuple[str, bool]]()
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        flushed.add((Path(f"/proc/self/fd/{descriptor}").resolve().name, path.exists()))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    read(path)
+    assert {("images.bin", False), ("about.npz", False), (tmp_path.name, True)} <= flushed
 
 
 def test_nothing_of_a_failed_entry_stays(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One file of any kind ends as uint8 pixels of one size; what cannot be read is named."""
+"""Image files of any mode are decoded to uint8 pixels of one size; an unreadable file is named."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sixteen_bit(size: tuple[int, int], value: int = 51400) -> Image.Image:
 
 
 def turned(upright: Image.Image, orientation: int, path: Path) -> Path:
-    """Write an image as a camera held in that way does: the pixels turned, and a note how to turn them back."""
+    """Write an image as a rotated camera does: rotated pixels, and the EXIF tag that undoes the rotation."""
     undo = {
         1: [],
         2: [Image.Transpose.FLIP_LEFT_RIGHT],
@@ -56,7 +56,7 @@ KINDS: dict[str, Callable[[Path], Path]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_ends_as_the_same_colour(kind: str, tmp_path: Path) -> None:
+def test_every_mode_gives_the_same_colour(kind: str, tmp_path: Path) -> None:
     pixels = decode(KINDS[kind](tmp_path), 16, grey=False)
     assert pixels.shape == (16, 16, 3)
     assert pixels.dtype == np.uint8
@@ -72,7 +72,7 @@ def test_transparent_is_white(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("value", "expected"), [(0, 0), (200, 1), (257, 1), (51400, 200), (65535, 255)])
-def test_sixteen_bits_are_scaled_whatever_an_image_holds(value: int, expected: int, tmp_path: Path) -> None:
+def test_sixteen_bits_are_scaled_by_a_fixed_factor(value: int, expected: int, tmp_path: Path) -> None:
     """A dark 16-bit image stays dark: no guess from its largest value."""
     wide = save(tmp_path / "a.png", sixteen_bit((8, 8), value))
     assert (decode(wide, 8, grey=True) == expected).all()
@@ -119,10 +119,10 @@ def test_too_large_or_missing_is_named(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("suffix", [".png", ".jpg", ".tif"])
-def test_postscript_under_another_name_is_no_image(
+def test_postscript_with_another_suffix_is_refused(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pillow would hand it to Ghostscript, which runs what it says."""
+    """Pillow would pass it to Ghostscript, which executes it."""
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "gs").write_text(f"#!/bin/sh\ntouch {tmp_path}/executed\n")
@@ -136,8 +136,8 @@ def test_postscript_under_another_name_is_no_image(
     assert not (tmp_path / "executed").exists()
 
 
-def test_trouble_with_the_disk_is_not_a_bad_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It must not be left out for good."""
+def test_a_disk_error_is_not_a_bad_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The image must not be skipped for good."""
     path = save(tmp_path / "a.png", Image.new("RGB", (8, 8), RED))
 
     def broken(*args: object) -> None:

@@ -1,4 +1,4 @@
-"""Folders of images of every kind end as uint8 pixels of one size, decoded once; bad ones are named."""
+"""Class folders of any image format are decoded once to uint8 pixels of one size; bad images are named."""
 
 from __future__ import annotations
 
@@ -120,19 +120,19 @@ def test_decoded_once_and_again_when_changed(tmp_path: Path) -> None:
     os.utime(changed, ns=(old.st_atime_ns, old.st_mtime_ns))
     seen.clear()
     load_folder(root, LoadOptions(size=8, cache=cache, progress=lambda done, total: seen.append(done)))
-    assert seen, "a changed file makes it anew, also one of the same size and time"
+    assert seen, "a changed file is decoded again, even with the same size and modification time"
     after = sorted(path.name for path in cache.iterdir() if path.is_dir())
-    assert len(after) == len(before) == 4 - 1, "older entries go: images of train and test, statistics"
+    assert len(after) == len(before) == 4 - 1, "older entries are removed: images of train and test, statistics"
     assert after != before
 
 
-def test_what_does_not_fit_is_mapped_or_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_that_do_not_fit_are_mapped_or_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, cache = make_tree(tmp_path / "set"), tmp_path / "cache"
     held = load_folder(root, LoadOptions(size=8, cache=cache))
     assert isinstance(held.train.images, TensorImages)
     streamed = load_folder(root, LoadOptions(size=8, cache=cache, cache_limit_bytes=100))
     assert isinstance(streamed.train.images, StreamedImages)
-    monkeypatch.setattr("sincere.data.pixel_storage._free_bytes", lambda device: 100)
+    monkeypatch.setattr("sincere.data.pixel_storage.free_bytes", lambda device: 100)
     mapped = load_folder(root, LoadOptions(size=8, cache=cache))
     assert isinstance(mapped.train.images, MappedImages)
     positions = np.array([5, 3, 3, 20])
@@ -141,7 +141,7 @@ def test_what_does_not_fit_is_mapped_or_streamed(tmp_path: Path, monkeypatch: py
     assert torch.equal(mapped.train.images.gather(positions), expected)
 
 
-def test_colours_that_come_or_go_change_the_statistics(tmp_path: Path) -> None:
+def test_a_colour_image_changes_the_statistics(tmp_path: Path) -> None:
     """A coloured test image makes all images coloured, though no training image has changed."""
     root, settings = tmp_path / "set", LoadOptions(size=8, cache=tmp_path / "cache")
     for part in ("train", "test"):
@@ -153,7 +153,7 @@ def test_colours_that_come_or_go_change_the_statistics(tmp_path: Path) -> None:
     assert len(data.mean) == data.train.images.shape[1] == 3
 
 
-def test_streaming_leaves_bad_images_out_as_well(tmp_path: Path) -> None:
+def test_streaming_skips_bad_images_as_well(tmp_path: Path) -> None:
     root, seen = make_tree(tmp_path / "set"), list[int]()
     (root / "class1" / "3.png").write_bytes(b"not an image")
     held = load_folder(root, LoadOptions(size=8, cache=tmp_path / "a", skip_bad_images=True))
@@ -193,7 +193,7 @@ def test_a_bad_image_is_named_or_left_out(content: bytes, tmp_path: Path) -> Non
         load_folder(root, LoadOptions(size=8, cache=cache))  # what was left out before is still an error
 
 
-def test_hidden_files_and_files_that_are_no_pictures_do_not_count(tmp_path: Path) -> None:
+def test_hidden_files_and_other_files_are_ignored(tmp_path: Path) -> None:
     root = make_tree(tmp_path / "set")
     save(root / "class0" / ".ipynb_checkpoints" / "0.png", Image.new("RGB", (9, 9), RED))
     for name in ("._0.png", "notes.pdf", "old.palm", "film.mpg", "table.h5", "readme.txt"):
@@ -202,7 +202,7 @@ def test_hidden_files_and_files_that_are_no_pictures_do_not_count(tmp_path: Path
     assert len(data.train) + len(data.test) == 30
 
 
-def test_what_was_noticed_is_noted(tmp_path: Path) -> None:
+def test_notes_on_unused_parts_and_missing_classes(tmp_path: Path) -> None:
     root = tmp_path / "set"
     make_tree(root / "train", per_class=4)
     make_tree(root / "test", n_classes=2, per_class=2)
@@ -210,7 +210,7 @@ def test_what_was_noticed_is_noted(tmp_path: Path) -> None:
     data = load_folder(root, LoadOptions(size=8, cache=tmp_path / "cache"))
     assert len(data.test) == 4
     assert data.notes == (
-        f"val/ is not used, because there is test/: {root}/val",
+        f"val/ is not used, because there is a test/: {root}/val",
         "test/ has no images of 1 of 3 classes: class2",
     )
 
@@ -238,7 +238,7 @@ def test_images_no_larger_than_the_input_are_stored_as_they_are(tmp_path: Path) 
 @pytest.mark.parametrize("name", ["images.bin", "about.npz", "statistics.npz"])
 def test_every_changed_byte_of_the_cache_is_repaired(name: str, tmp_path: Path) -> None:
     root, settings = make_tree(tmp_path / "set"), LoadOptions(size=8, cache=tmp_path / "cache")
-    whole = load_folder(root, settings)
+    intact = load_folder(root, settings)
     generator = np.random.default_rng(0)
     for trial in range(12):
         paths = sorted((tmp_path / "cache").rglob(name))
@@ -248,9 +248,9 @@ def test_every_changed_byte_of_the_cache_is_repaired(name: str, tmp_path: Path) 
         content[position] ^= 1 << int(generator.integers(8))
         path.write_bytes(content)
         again = load_folder(root, settings)
-        assert (again.mean, again.std) == (whole.mean, whole.std)
+        assert (again.mean, again.std) == (intact.mean, intact.std)
         for part in ("train", "test"):
-            ours, theirs = getattr(again, part), getattr(whole, part)
+            ours, theirs = getattr(again, part), getattr(intact, part)
             assert torch.equal(ours.images.gather(ours.positions), theirs.images.gather(theirs.positions))
         if name == "images.bin":
             assert again.notes == (f"{path.parent}: was damaged; its images were decoded again",)
@@ -258,7 +258,7 @@ def test_every_changed_byte_of_the_cache_is_repaired(name: str, tmp_path: Path) 
 
 def test_a_damaged_mapped_cache_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, settings = make_tree(tmp_path / "set"), LoadOptions(size=8, cache=tmp_path / "cache")
-    monkeypatch.setattr("sincere.data.pixel_storage._free_bytes", lambda device: 100)
+    monkeypatch.setattr("sincere.data.pixel_storage.free_bytes", lambda device: 100)
     load_folder(root, settings)
     for path in (tmp_path / "cache").rglob("images.bin"):
         content = bytearray(path.read_bytes())
@@ -268,7 +268,7 @@ def test_a_damaged_mapped_cache_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         load_folder(root, settings).train.images.gather(np.arange(24))
 
 
-def test_a_link_that_leads_nowhere_is_a_bad_image(tmp_path: Path) -> None:
+def test_a_broken_link_is_a_bad_image(tmp_path: Path) -> None:
     root = make_tree(tmp_path / "set")
     (root / "class0" / "lost.png").symlink_to(tmp_path / "gone.png")
     with pytest.raises(DataError, match=r"lost\.png: cannot be read as an image"):
@@ -308,7 +308,7 @@ def only_bad_tests(root: Path) -> None:
         (only_bad_tests, "{root}: test: none of the 3 images can be read"),
         (
             lambda root: (make_tree(root) / "up").symlink_to(".."),
-            "{root}/up: is a link to a folder that holds the data set itself; remove it",
+            "{root}/up: is a link to a folder that contains the data set itself; remove it",
         ),
         (
             lambda root: save(make_tree(root) / "alone" / "1.png", Image.new("RGB", (9, 9), RED)),

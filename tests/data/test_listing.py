@@ -1,4 +1,4 @@
-"""What tells data from other data: names, labels and every byte, looked at once."""
+"""The content hash of a data set covers names, labels and every byte; unchanged files are read once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def swap(one: Path, other: Path) -> None:
 
 
 def replace_pixels(path: Path) -> None:
-    """As a careful forger would: the same length and time of change."""
+    """Change the content but neither size nor modification time."""
     content, before = bytearray(path.read_bytes()), path.stat()
     content[-20] ^= 1
     path.write_bytes(content)
@@ -74,7 +74,7 @@ def test_unchanged_files_are_not_read_again(root: Path, monkeypatch: pytest.Monk
     assert source_digest(str(root)) == before
 
 
-def test_touched_files_are_read_again_and_are_the_same(root: Path) -> None:
+def test_touched_files_are_read_again_and_have_the_same_hash(root: Path) -> None:
     before = source_digest(str(root))
     for path in root.rglob("*.png"):
         os.utime(path)
@@ -88,7 +88,9 @@ def test_a_file_that_changed_just_before_it_was_read_is_read_again(root: Path) -
     assert source_digest(str(root)) != before
 
 
-def test_a_damaged_memory_of_files_is_made_anew(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_cache_of_hashes_is_computed_again(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(listing, "RACY_NS", 0)
     before = source_digest(str(root))
     (stored,) = (tmp_path / "home" / "decoded").glob("files-*.npz")
@@ -100,7 +102,7 @@ def test_a_damaged_memory_of_files_is_made_anew(root: Path, tmp_path: Path, monk
         assert source_digest(str(root)) == before
 
 
-def test_every_byte_of_an_npz_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hash_of_an_npz_covers_every_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SINCERE_HOME", str(tmp_path / "home"))
     path = tmp_path / "set.npz"
     images = np.zeros((4, 2, 2, 1), dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""Loaders give the same batch for the same step, and all test images once, in order, un-augmented."""
+"""Data loaders give the same batch for the same step; plain batches are in order and not augmented."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def views_of(images: ImageSet, sampler: Sampler, seed: int, n_steps: int) -> dic
 
 
 def test_an_image_gets_new_views_each_time(loader: ViewLoader) -> None:
-    """Over epochs; and where a class is smaller than its share, within an epoch and within a batch."""
+    """In each epoch; where a class is smaller than its share, also within an epoch and within a batch."""
     epochs = views_of(loader.images, loader.sampler, 2, 3 * loader.sampler.n_batches)
     labels = np.r_[np.zeros(90, dtype=np.int64), np.ones(6, dtype=np.int64)]
     images = image_set(TensorImages(torch.randint(0, 256, (96, 3, 8, 8), dtype=torch.uint8)), labels)
@@ -86,12 +86,12 @@ def test_bad_arguments(options: dict[str, object], error: type[Exception], messa
     assert str(at_once.value) == "plain_batches: batch_size must be an integer of at least 1; got 0"
 
 
-def test_numpys_integers_are_integers(loader: ViewLoader) -> None:
+def test_numpy_integers_are_accepted(loader: ViewLoader) -> None:
     other = replace(loader, seed=np.int64(2), n_views=np.int64(2), size=np.int32(8))
     assert torch.equal(other.batch(3).images, loader.batch(3).images)
 
 
-def test_an_error_in_the_background_comes_out(loader: ViewLoader) -> None:
+def test_an_error_in_a_prefetching_thread_is_raised(loader: ViewLoader) -> None:
     object.__setattr__(loader, "n_views", 0)
     with pytest.raises(RuntimeError):
         next(iter(loader.batches(0, 2)))

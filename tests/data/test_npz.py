@@ -1,4 +1,4 @@
-"""A data set in one .npz: loaded, filtered, split; anything wrong is said in one line."""
+"""A data set in an .npz is loaded, filtered and split; a wrong file gives a one-line error."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write(path: Path, **changes: Any) -> Path:
     return path
 
 
-def test_loaded_as_it_is(tmp_path: Path) -> None:
+def test_load(tmp_path: Path) -> None:
     data = load_npz(write(tmp_path / "pets.npz"), LoadOptions())
     assert (data.name, data.class_names, data.size, data.augmentation) == ("pets", ("bird", "cat", "dog"), 8, "paper")
     given = arrays()["train_images"]
@@ -74,8 +74,10 @@ def test_a_class_filter_that_leaves_no_test_image(tmp_path: Path) -> None:
         data.select_classes(["cat", "dog"])
 
 
-@pytest.mark.parametrize("part_bytes", [1, 8 * 8 * 3 * 7, 10**9])
-def test_statistics_are_exact_in_any_parts(part_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("chunk_bytes", [1, 8 * 8 * 3 * 7, 10**9])
+def test_statistics_are_exact_for_any_chunk_size(
+    chunk_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pixels = arrays()["train_images"]
     pixels[..., 1] = 40
     data = load_npz(write(tmp_path / "a.npz", train_images=pixels), LoadOptions())
@@ -84,8 +86,8 @@ def test_statistics_are_exact_in_any_parts(part_bytes: int, tmp_path: Path, monk
     monkeypatch.setattr(
         TensorImages, "gather", lambda self, chosen: (asked.append(len(chosen)), gather(self, chosen))[1]
     )
-    mean, std = channel_statistics(data.train.subset(np.arange(50)), part_bytes=part_bytes)
-    assert (sum(asked), max(asked)) == (50, min(50, max(1, part_bytes // (8 * 8 * 3))))
+    mean, std = channel_statistics(data.train.subset(np.arange(50)), chunk_bytes=chunk_bytes)
+    assert (sum(asked), max(asked)) == (50, min(50, max(1, chunk_bytes // (8 * 8 * 3))))
     expected = pixels[:50].reshape(-1, 3) / 255
     np.testing.assert_allclose(mean, expected.mean(0), rtol=1e-12)
     np.testing.assert_allclose(std, [expected[:, 0].std(), 1, expected[:, 2].std()], rtol=1e-12)

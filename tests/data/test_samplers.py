@@ -1,4 +1,4 @@
-"""Samplers miss nobody: properties over any classes, sizes and seeds."""
+"""Properties of the samplers over any number of classes, batch size and seed."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def epoch_counts(sampler: Sampler, epoch: int) -> np.ndarray:
     ("n", "n_classes", "batch_size", "seed", "epochs"),
     [(5977, 196, 128, 0, range(5)), (8144, 196, 128, 2, (100, 101)), (5000, 10, 512, 0, range(10))],
 )
-def test_balanced_where_epochs_start_amid_the_classes(
+def test_balanced_where_an_epoch_starts_within_a_cycle(
     n: int, n_classes: int, batch_size: int, seed: int, epochs: Iterable[int]
 ) -> None:
-    """Cases that failed: the end of one order of the classes and the start of another both held a class."""
+    """Regression: the end of one class order and the start of the next both held the same class."""
     sampler = BalancedSampler(np.arange(n) % n_classes, batch_size, seed=seed)
     for epoch in epochs:
         assert np.ptp(epoch_counts(sampler, epoch)) <= 1
@@ -75,8 +75,8 @@ def test_balanced_for_any_size(n_classes: int, batch_size: int, seed: int, data:
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(2, 12), st.integers(2, 30), st.sampled_from(["shuffle", "balanced", "p-by-k"]), st.data())
-def test_no_image_has_the_same_round_twice(n_classes: int, batch_size: int, name: str, data: st.DataObject) -> None:
-    """Rounds tell all showings of an image apart, and count up."""
+def test_no_image_has_the_same_visit_twice(n_classes: int, batch_size: int, name: str, data: st.DataObject) -> None:
+    """Visit numbers of an image increase."""
     sizes = data.draw(st.lists(st.integers(1, 9), min_size=n_classes, max_size=n_classes))
     labels = np.repeat(np.arange(n_classes), sizes)
     batch_size = min(batch_size, n_classes) * 2
@@ -84,9 +84,9 @@ def test_no_image_has_the_same_round_twice(n_classes: int, batch_size: int, name
     sampler = make_sampler(name, labels, batch_size)
     latest: dict[int, int] = {}
     for step in range(40):
-        for image, nth in zip(sampler.batch(step).tolist(), sampler.rounds(step).tolist(), strict=True):
-            assert nth > latest.get(image, -1)
-            latest[image] = nth
+        for image, visit in zip(sampler.batch(step).tolist(), sampler.visits(step).tolist(), strict=True):
+            assert visit > latest.get(image, -1)
+            latest[image] = visit
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_no_image_has_the_same_round_twice(n_classes: int, batch_size: int, name
     [(10, 2, 100), (3, 2, 60), (9, 2, 100), (8, 4, 60), (6, 4, 60), (14, 6, 60)],
 )
 def test_images_of_small_classes_meet_all_others(per_class: int, k: int, epochs: int) -> None:
-    """Flowers-102 has 10 images of a class: a fixed order would pair each with the same one for ever."""
+    """Flowers-102 has 10 images per class: a fixed order would always pair the same two."""
     labels = np.repeat(np.arange(20), per_class)
     sampler = PByKSampler(labels, 5 * k, images_per_class=k)
     met: dict[int, set[int]] = {image: set() for image in range(len(labels))}
@@ -106,7 +106,7 @@ def test_images_of_small_classes_meet_all_others(per_class: int, k: int, epochs:
     assert {len(others) for others in met.values()} == {per_class}
 
 
-def test_each_time_through_a_large_class_has_its_own_order() -> None:
+def test_each_pass_through_a_large_class_has_its_own_order() -> None:
     labels = np.arange(150) % 3
     sampler = BalancedSampler(labels, 20)
     shown = np.concatenate([sampler.batch(step) for step in range(300)])
@@ -131,11 +131,11 @@ def test_no_image_repeats_before_all_of_its_class_were_seen(sampler_type: type[S
 
 
 def test_classes_do_not_always_meet_the_same_classes() -> None:
-    """A fixed rotation would show each class the same neighbours for ever."""
+    """A fixed order would always put the same classes into a batch."""
     labels = labels_of(60, 8)
     for sampler in (BalancedSampler(labels, 40), PByKSampler(labels, 40)):
-        partners = {tuple(sorted(set(labels[sampler.batch(step)]))) for step in range(60)}
-        assert len(partners) > 30
+        met = {tuple(sorted(set(labels[sampler.batch(step)]))) for step in range(60)}
+        assert len(met) > 30
 
 
 @settings(deadline=None, max_examples=60)
@@ -164,7 +164,7 @@ def test_shuffle_shows_each_image_once_an_epoch() -> None:
     for epoch in epochs:
         assert len(set(epoch.tolist())) == 100
     assert not np.array_equal(epochs[0], epochs[1])
-    assert len(set(np.concatenate(epochs).tolist())) == 105, "what waited in one epoch comes in another"
+    assert len(set(np.concatenate(epochs).tolist())) == 105, "images left out of one epoch come in another"
 
 
 @pytest.mark.parametrize("name", ["shuffle", "balanced", "p-by-k"])
@@ -183,25 +183,25 @@ def test_auto_takes_p_by_k_where_classes_are_many(n_classes: int, batch_size: in
     assert type(make_sampler("auto", labels_of(n_classes, 10), batch_size)) is expected
 
 
-def test_start_up_line() -> None:
+def test_describe() -> None:
     few = ShuffleSampler(labels_of(4, 50), 100)
     line = few.describe(2)
     assert line.startswith("batches of 100 images x 2 views: ")
-    partners = float(line.split(": ")[1].split()[0])
-    assert partners == pytest.approx(50, abs=2)
+    positives = float(line.split(": ")[1].split()[0])
+    assert positives == pytest.approx(50, abs=2)
     assert "warning" not in line
     alone = ShuffleSampler(np.arange(100), 10).describe(1)
     assert alone == (
-        "batches of 10 images x 1 views: 0.0 partners per anchor; "
-        "warning: 100% of the anchors have none and teach nothing"
+        "batches of 10 images x 1 views: 0.0 positives per anchor; "
+        "warning: 100% of the anchors have none and contribute nothing"
     )
-    assert "3.0 partners" in PByKSampler(labels_of(100, 5), 50).describe(2)
+    assert "3.0 positives" in PByKSampler(labels_of(100, 5), 50).describe(2)
     copies = PByKSampler(np.arange(100), 50)
-    assert "1.0 partners" in copies.describe(2), "a copy of the anchor's own image is no partner"
+    assert "1.0 positives" in copies.describe(2), "a copy of the anchor's own image is not a positive"
     assert "100% of the anchors have none" in copies.describe(1)
 
 
-def test_samplers_go_when_nobody_holds_them() -> None:
+def test_samplers_are_garbage_collected() -> None:
     sampler = make_sampler("balanced", labels_of(5, 9), 10)
     sampler.batch(0)
     watched = weakref.ref(sampler)

@@ -1,4 +1,4 @@
-"""Named data sets, on sets made in torchvision's own file formats; downloads come whole or not at all."""
+"""Named data sets, on small files in torchvision's formats; downloads are atomic."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_a_listed_file_that_is_missing_is_a_bad_image(
     ],
 )
 @pytest.mark.parametrize("content", [b"", b"x", b"\x00\xff\xfe damaged {\n1 2 3"])
-def test_damaged_lists_are_one_line(
+def test_damaged_lists_give_one_line(
     name: str, file: str, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     MAKERS[name][0](tmp_path / "sets")
@@ -244,7 +244,7 @@ def test_damaged_lists_are_one_line(
     assert str(folder) in str(caught.value)
 
 
-def test_cars_say_what_they_need(tmp_path: Path) -> None:
+def test_missing_cars_name_the_files_needed(tmp_path: Path) -> None:
     make_cars(tmp_path / "sets")
     folder = tmp_path / "sets" / "stanford_cars"
     (folder / "cars_test_annos_withlabels.mat").unlink()
@@ -265,7 +265,7 @@ def test_imagenet100_is_the_users_folder(tmp_path: Path) -> None:
     assert load_dataset("imagenet100", settings(tmp_path)).name == "imagenet100"
 
 
-def test_digits_are_embedded_and_never_mirrored(tmp_path: Path) -> None:
+def test_digits_need_no_download_and_are_never_mirrored(tmp_path: Path) -> None:
     data = load_dataset("digits", settings(tmp_path))
     named = DATASETS["digits"]
     assert (len(data.train), len(data.test)) == (named.n_train, named.n_test)
@@ -302,14 +302,14 @@ def test_without_network_one_line_and_nothing_half_written(
     assert [path for path in tmp_path.rglob("*") if path.name != "sets"] == [], "nothing half-written"
 
 
-def test_a_download_arrives_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_download_is_published_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.DTD, "_download", lambda self: make_dtd(Path(self.root)))
     data = load_dataset("dtd", settings(tmp_path, download=True))
     assert len(data.train) == 4
     assert [path.name for path in (tmp_path / "sets").iterdir()] == ["dtd"]
 
 
-def test_switched_off_downloads_say_so(tmp_path: Path) -> None:
+def test_downloads_can_be_switched_off(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cifar100: is not at .*, and downloads are switched off"):
         load_dataset("cifar100", settings(tmp_path))
 

@@ -15,7 +15,7 @@ from scipy import stats
 from torchvision.transforms import ColorJitter, RandomResizedCrop
 
 from sincere.data.colour import _OPERATIONS, grey, jitter
-from sincere.data.counter_rng import Draws
+from sincere.data.counter_rng import CounterRNG
 from sincere.data.views import (
     AUGMENTATIONS,
     Augmentation,
@@ -29,9 +29,9 @@ from sincere.data.views import (
 IDS = torch.arange(4000)
 
 
-def draws_of(seed: int, nth: int, ids: torch.Tensor, view: int) -> Draws:
-    """All images in the same round."""
-    return Draws(seed, torch.full_like(ids, nth), ids, view)
+def rng_of(seed: int, visit: int, ids: torch.Tensor, view: int) -> CounterRNG:
+    """All images at the same visit."""
+    return CounterRNG(seed, torch.full_like(ids, visit), ids, view)
 
 
 def images(n: int, *, channels: int = 3, side: int = 16) -> torch.Tensor:
@@ -42,39 +42,39 @@ def images(n: int, *, channels: int = 3, side: int = 16) -> torch.Tensor:
 @pytest.mark.parametrize("channels", [1, 3])
 def test_any_split_or_order_of_the_batch_gives_the_same_views(name: str, channels: int) -> None:
     x, ids = images(60, channels=channels), torch.randperm(1000)[:60]
-    rounds, options = torch.randint(0, 9, (60,)), {"size": 16, "seed": 3, "n_views": 2}
-    whole = make_views(x, ids, rounds, AUGMENTATIONS[name], **options)
+    visits, options = torch.randint(0, 9, (60,)), {"size": 16, "seed": 3, "n_views": 2}
+    whole = make_views(x, ids, visits, AUGMENTATIONS[name], **options)
     assert whole.shape == (60, 2, channels, 16, 16)
     parts = [
         make_views(*part, AUGMENTATIONS[name], **options)
-        for part in zip(x.split(17), ids.split(17), rounds.split(17), strict=True)
+        for part in zip(x.split(17), ids.split(17), visits.split(17), strict=True)
     ]
     torch.testing.assert_close(torch.cat(parts), whole, atol=1e-6, rtol=0)
     order = torch.randperm(60)
-    shuffled = make_views(x[order], ids[order], rounds[order], AUGMENTATIONS[name], **options)
+    shuffled = make_views(x[order], ids[order], visits[order], AUGMENTATIONS[name], **options)
     torch.testing.assert_close(shuffled, whole[order], atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("name", ["paper", "light", "digits"])
-def test_views_rounds_and_seeds_differ(name: str) -> None:
+def test_views_visits_and_seeds_differ(name: str) -> None:
     x, ids = images(20), torch.arange(20)
     views = make_views(x, ids, torch.zeros_like(ids), AUGMENTATIONS[name], size=16, seed=0, n_views=2)
     assert not torch.allclose(views[:, 0], views[:, 1])
-    for seed, nth in ((1, 0), (0, 1)):
-        other = make_views(x, ids, torch.full_like(ids, nth), AUGMENTATIONS[name], size=16, seed=seed, n_views=2)
+    for seed, visit in ((1, 0), (0, 1)):
+        other = make_views(x, ids, torch.full_like(ids, visit), AUGMENTATIONS[name], size=16, seed=seed, n_views=2)
         assert not torch.allclose(views, other)
 
 
 def test_none_changes_nothing() -> None:
     x = images(5)
-    view = one_view(x, draws_of(0, 0, torch.arange(5), 0), AUGMENTATIONS["none"], size=8)
+    view = one_view(x, rng_of(0, 0, torch.arange(5), 0), AUGMENTATIONS["none"], size=8)
     torch.testing.assert_close(view, x.float() / 255)
 
 
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (48, 30)])
 def test_crops_are_distributed_as_torchvisions(height: int, width: int) -> None:
     augmentation = AUGMENTATIONS["paper"]
-    wide, tall, x, y = crop_boxes(draws_of(0, 0, IDS, 0), augmentation, height, width)
+    wide, tall, x, y = crop_boxes(rng_of(0, 0, IDS, 0), augmentation, height, width)
     boxes = np.array(
         [
             RandomResizedCrop.get_params(torch.empty(3, height, width), scale=(0.2, 1.0), ratio=(3 / 4, 4 / 3))
@@ -99,9 +99,9 @@ def test_crops_are_distributed_as_torchvisions(height: int, width: int) -> None:
 
 
 @pytest.mark.parametrize(("height", "width"), [(48, 12), (12, 48), (49, 13), (10, 10), (40, 30)])
-def test_where_no_crop_fits_the_middle_is_torchvisions(height: int, width: int) -> None:
-    """Areas beyond the whole never fit."""
-    wide, tall, x, y = crop_boxes(draws_of(0, 0, IDS[:2], 0), Augmentation(crop_area=(5.0, 6.0)), height, width)
+def test_the_fallback_crop_is_torchvisions(height: int, width: int) -> None:
+    """Areas larger than the image never fit."""
+    wide, tall, x, y = crop_boxes(rng_of(0, 0, IDS[:2], 0), Augmentation(crop_area=(5.0, 6.0)), height, width)
     top, left, their_tall, their_wide = RandomResizedCrop.get_params(
         torch.empty(3, height, width), scale=(5.0, 6.0), ratio=(3 / 4, 4 / 3)
     )
@@ -111,12 +111,12 @@ def test_where_no_crop_fits_the_middle_is_torchvisions(height: int, width: int) 
 
 
 @pytest.mark.parametrize(("side", "size"), [(64, 32), (48, 48)])
-def test_smaller_views_are_averaged_as_torchvisions(side: int, size: int) -> None:
-    """Over all crops noise keeps as much spread as in torchvision's resize with antialias; unaveraged, a third more."""
+def test_smaller_views_are_antialiased_as_torchvisions(side: int, size: int) -> None:
+    """Noise keeps the standard deviation of torchvision's antialiased resize; without averaging, a third more."""
     x, augmentation = images(200, side=side), Augmentation(crop_area=(0.2, 1.0))
-    draws = draws_of(0, 0, torch.arange(200), 0)
-    view = one_view(x, draws, augmentation, size=size)
-    boxes = torch.stack(crop_boxes(draws, augmentation, side, side), dim=1)
+    rng = rng_of(0, 0, torch.arange(200), 0)
+    view = one_view(x, rng, augmentation, size=size)
+    boxes = torch.stack(crop_boxes(rng, augmentation, side, side), dim=1)
     theirs = []
     for image, (wide, tall, cx, cy) in zip(x, boxes.tolist(), strict=True):
         top, left = (round(((centre + 1) - part) * side / 2) for centre, part in ((cy, tall), (cx, wide)))
@@ -128,28 +128,28 @@ def test_smaller_views_are_averaged_as_torchvisions(side: int, size: int) -> Non
     assert float(view.std() / torch.stack(theirs).std()) == pytest.approx(1, abs=0.05)
 
 
-def test_rotation_and_zoom_are_drawn_over_their_whole_range() -> None:
-    turned = affine_maps(draws_of(0, 0, IDS, 0), Augmentation(rotation=12.0), 20, 20)
-    angles = torch.rad2deg(torch.atan2(turned[:, 1, 0], turned[:, 0, 0]))
+def test_rotation_and_zoom_are_uniform_over_their_range() -> None:
+    rotated = affine_maps(rng_of(0, 0, IDS, 0), Augmentation(rotation=12.0), 20, 20)
+    angles = torch.rad2deg(torch.atan2(rotated[:, 1, 0], rotated[:, 0, 0]))
     assert stats.kstest(angles.numpy(), stats.uniform(-12, 24).cdf).pvalue > 1e-4
-    zoomed = affine_maps(draws_of(0, 0, IDS, 0), Augmentation(zoom=(0.8, 1.2)), 20, 20)
+    zoomed = affine_maps(rng_of(0, 0, IDS, 0), Augmentation(zoom=(0.8, 1.2)), 20, 20)
     assert stats.kstest((1 / zoomed[:, 0, 0]).numpy(), stats.uniform(0.8, 0.4).cdf).pvalue > 1e-4
 
 
-def test_crops_show_the_part_they_say() -> None:
-    """A picture that is its own coordinates: the view's mean is the crop's centre."""
+def test_a_view_shows_its_crop_box() -> None:
+    """Pixel values are x coordinates: the mean of a view is the centre of its crop."""
     side = 64
     ramp = torch.linspace(0, 255, side).round().to(torch.uint8).expand(3, side, side)
     x = ramp.expand(200, 3, side, side)
-    draws = draws_of(5, 0, torch.arange(200), 0)
-    view = one_view(x, draws, Augmentation(crop_area=(0.2, 1.0)), size=16)
-    centre = crop_boxes(draws, AUGMENTATIONS["paper"], side, side)[2]
+    rng = rng_of(5, 0, torch.arange(200), 0)
+    view = one_view(x, rng, Augmentation(crop_area=(0.2, 1.0)), size=16)
+    centre = crop_boxes(rng, AUGMENTATIONS["paper"], side, side)[2]
     torch.testing.assert_close(view.mean(dim=(1, 2, 3)), (centre + 1) / 2, atol=0.02, rtol=0)
 
 
 def test_flip_rate_and_flip() -> None:
     ramp = torch.arange(16, dtype=torch.uint8).mul(16).expand(4000, 3, 16, 16)
-    view = one_view(ramp, draws_of(0, 0, IDS, 0), Augmentation(flip=0.5), size=16)
+    view = one_view(ramp, rng_of(0, 0, IDS, 0), Augmentation(flip=0.5), size=16)
     flipped = view[:, 0, 0, 0] > view[:, 0, 0, -1]
     assert flipped.float().mean() == pytest.approx(0.5, abs=0.03)
     torch.testing.assert_close(view[flipped][0], ramp[0].flip(-1).float() / 255)
@@ -177,10 +177,10 @@ def test_colour_changes_are_torchvisions(operation: int, theirs: object, factors
 
 
 def test_jitter_is_distributed_as_torchvisions() -> None:
-    """One colour, many images: the means of each channel after jitter, and the share left alone."""
+    """One colour, many images: the channel means after jitter, and the fraction of unchanged images."""
     colour = torch.tensor([200, 120, 60], dtype=torch.uint8)[:, None, None].expand(4000, 3, 4, 4)
     augmentation = Augmentation(jitter=(0.4, 0.4, 0.4, 0.1))
-    view = one_view(colour, draws_of(0, 0, IDS, 0), augmentation, size=4)
+    view = one_view(colour, rng_of(0, 0, IDS, 0), augmentation, size=4)
     changed = (view - colour / 255).abs().amax(dim=(1, 2, 3)) > 1e-3
     assert changed.float().mean() == pytest.approx(0.8, abs=0.03)
     transform = ColorJitter(0.4, 0.4, 0.4, 0.1)
@@ -191,23 +191,23 @@ def test_jitter_is_distributed_as_torchvisions() -> None:
         assert stats.ks_2samp(ours[:, channel].numpy(), theirs[:, channel].numpy()).pvalue > 1e-4
 
 
-def test_each_image_has_its_own_order_of_colour_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All 24 orders come, equally often: each operation writes its number behind those of the ones before."""
+def test_each_image_has_its_own_order_of_colour_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All 24 orders are equally frequent: each operation appends its number as a digit."""
 
     def writer(number: int) -> Callable[[torch.Tensor, torch.Tensor], None]:
         return lambda group, factor: group.copy_(group * 10 + number + 1)
 
     monkeypatch.setattr("sincere.data.colour._OPERATIONS", [writer(i) for i in range(4)])
-    written = jitter(torch.zeros(4000, 3, 1, 1), draws_of(0, 0, IDS, 0), (0.4, 0.4, 0.4, 0.1), 1.0)[:, 0, 0, 0]
+    written = jitter(torch.zeros(4000, 3, 1, 1), rng_of(0, 0, IDS, 0), (0.4, 0.4, 0.4, 0.1), 1.0)[:, 0, 0, 0]
     orders, counts = written.unique(return_counts=True)
     assert len(orders) == 24
     assert stats.chisquare(counts.numpy()).pvalue > 1e-4
 
 
 def test_grey_rate() -> None:
-    view = one_view(images(4000, side=4), draws_of(0, 0, IDS, 0), Augmentation(grey=0.2), size=4)
-    colourless = (view[:, 0] == view[:, 1]).flatten(1).all(dim=1)
-    assert colourless.float().mean() == pytest.approx(0.2, abs=0.025)
+    view = one_view(images(4000, side=4), rng_of(0, 0, IDS, 0), Augmentation(grey=0.2), size=4)
+    is_grey = (view[:, 0] == view[:, 1]).flatten(1).all(dim=1)
+    assert is_grey.float().mean() == pytest.approx(0.2, abs=0.025)
 
 
 def test_digits_moves_a_little() -> None:
@@ -215,10 +215,10 @@ def test_digits_moves_a_little() -> None:
     x = torch.zeros(1000, 1, 33, 33, dtype=torch.uint8)
     x[:, :, 15:18, 23:26] = 255
     augmentation = AUGMENTATIONS["digits"]
-    view = one_view(x, draws_of(0, 0, torch.arange(1000), 0), augmentation, size=33)
+    view = one_view(x, rng_of(0, 0, torch.arange(1000), 0), augmentation, size=33)
     weight = view.clamp_min(0.5).sub(0.5)[:, 0]
-    places = torch.arange(33.0)
-    centre = (weight.sum(dim=1) * places).sum(dim=1) / weight.sum(dim=(1, 2))
+    coordinates = torch.arange(33.0)
+    centre = (weight.sum(dim=1) * coordinates).sum(dim=1) / weight.sum(dim=(1, 2))
     assert (centre - 24).abs().max() < 33 * augmentation.shift + 8 * 0.15 + 1.5
     assert (centre - 24).std() > 1
     noise = view[:, 0, 0, 0]
@@ -230,9 +230,9 @@ def test_pil_agrees_on_a_crop() -> None:
     """The same box cut and resized by PIL: up-sampled crops are equal but for the border and rounding."""
     smooth = torch.nn.functional.interpolate(torch.rand(50, 3, 4, 4), (32, 32), mode="bicubic").clamp(0, 1)
     x = (smooth * 255).round().to(torch.uint8)
-    draws = draws_of(1, 0, torch.arange(50), 0)
-    view = one_view(x, draws, Augmentation(crop_area=(0.2, 0.6)), size=32)
-    wide, tall, cx, cy = crop_boxes(draws, Augmentation(crop_area=(0.2, 0.6)), 32, 32)
+    rng = rng_of(1, 0, torch.arange(50), 0)
+    view = one_view(x, rng, Augmentation(crop_area=(0.2, 0.6)), size=32)
+    wide, tall, cx, cy = crop_boxes(rng, Augmentation(crop_area=(0.2, 0.6)), 32, 32)
     for i in range(50):
         w, h = float(wide[i]) * 32, float(tall[i]) * 32
         left, top = ((float(cx[i]) + 1) * 32 - w) / 2, ((float(cy[i]) + 1) * 32 - h) / 2
@@ -243,14 +243,14 @@ def test_pil_agrees_on_a_crop() -> None:
         assert (view[i] - theirs)[:, 3:-3, 3:-3].abs().max() < 0.02
 
 
-def test_the_short_way_to_a_grid_equals_torchs() -> None:
-    draws = draws_of(3, 1, torch.arange(40), 1)
-    maps = affine_maps(draws, replace(AUGMENTATIONS["paper"], shift=0.1, zoom=(0.8, 1.2)), 20, 31)
-    expected = sampling_grid(maps, 9, turned=True)
-    torch.testing.assert_close(sampling_grid(maps, 9, turned=False), expected, rtol=0, atol=1e-6)
+def test_the_fast_sampling_grid_equals_torchs() -> None:
+    rng = rng_of(3, 1, torch.arange(40), 1)
+    maps = affine_maps(rng, replace(AUGMENTATIONS["paper"], shift=0.1, zoom=(0.8, 1.2)), 20, 31)
+    expected = sampling_grid(maps, 9, rotated=True)
+    torch.testing.assert_close(sampling_grid(maps, 9, rotated=False), expected, rtol=0, atol=1e-6)
 
 
-def test_draws_together_equal_draws_alone() -> None:
-    draws = draws_of(5, 2, torch.arange(100), 0)
-    together = draws.uniforms(["a", "b"], -1, 2)
-    assert torch.equal(together, torch.stack([draws.uniform("a", -1, 2), draws.uniform("b", -1, 2)]))
+def test_uniforms_equals_uniform_for_each_purpose() -> None:
+    rng = rng_of(5, 2, torch.arange(100), 0)
+    together = rng.uniforms(["a", "b"], -1, 2)
+    assert torch.equal(together, torch.stack([rng.uniform("a", -1, 2), rng.uniform("b", -1, 2)]))

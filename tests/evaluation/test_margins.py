@@ -1,4 +1,4 @@
-"""Margins are signed, and no test image is lost from a histogram."""
+"""Margins are signed, and histograms count every test image."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_counts_sum_to_the_images() -> None:
     assert len(result.target.counts) == 100
 
 
-def test_bins_are_where_they_say() -> None:
+def test_values_are_counted_in_their_bin() -> None:
     found = histogram(np.array([-1.0, -0.985, 0.005, 0.99]))
     assert [i for i, count in enumerate(found.counts) if count] == [0, 50, 99]
     assert found.counts[0] == 2

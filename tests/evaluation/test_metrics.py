@@ -1,4 +1,4 @@
-"""Every family of metrics gives a finite value for each test image; what cannot be measured is refused."""
+"""Every family of metrics returns a finite value for each test image; missing classes are refused."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ def test_all_families_agree_on_the_nearest_neighbour() -> None:
     assert 0.5 < nearest_is_right.mean() <= 1
 
 
-def test_what_cannot_be_measured() -> None:
+def test_missing_classes_are_refused() -> None:
     train, test = part(80, 3, 0), part(30, 4, 1)
     with pytest.raises(DataError, match="evaluate: class 3 has test images but no training image"):
         _ = Subject(train, test).neighbours
     with pytest.raises(DataError, match="of one class only; a margin needs two"):
         _ = Subject(part(20, 1, 0), part(5, 1, 1)).neighbours
-    with pytest.raises(InputValueError, match="k must be 1 to 80, the references there are; got 81"):
+    with pytest.raises(InputValueError, match="k must be 1 to 80, the number of references; got 81"):
         _ = Subject(train, part(30, 3, 1), ks=(81,)).neighbours
 
 
-def test_half_precision_is_judged_by_the_metrics() -> None:
+def test_half_precision_is_used_if_the_metrics_stay() -> None:
     sample = part(200, 4, 0)
     images, labels = sample.features, sample.labels
 

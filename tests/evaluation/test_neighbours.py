@@ -1,4 +1,4 @@
-"""Neighbours equal a brute-force search in float64 and scikit-learn's, in any block and chunk."""
+"""Neighbours equal those of a float64 brute-force search and of scikit-learn, for any block and chunk size."""
 
 from __future__ import annotations
 
@@ -109,14 +109,14 @@ def test_labels_may_be_any_numbers_and_a_class_may_lack_references() -> None:
     assert (found.noise_position >= 0).all()
 
 
-def test_ties_are_settled_the_same_way() -> None:
+def test_ties_in_votes_go_to_the_smaller_label() -> None:
     z, y = torch.eye(4)[[0, 0, 0, 1]], torch.tensor([2, 1, 1, 0])
     found = find_neighbours(torch.eye(4)[:1], torch.tensor([2]), z, y, ks=(1, 2, 3))
     assert {k: int(p) for k, p in found.predictions.items()} == {1: 1, 2: 1, 3: 1}
     assert found.noise_position.tolist() == [1]
 
 
-def test_negative_votes_never_lose_to_a_class_without_any() -> None:
+def test_a_class_without_votes_never_wins() -> None:
     z, y = -unit(3, 4), torch.tensor([1, 1, 1])
     q = -z.mean(dim=0, keepdim=True)
     assert find_neighbours(q / q.norm(), torch.tensor([0]), z, y, ks=(2,)).predictions[2].tolist() == [1]
@@ -129,7 +129,7 @@ def test_accuracy() -> None:
 
 def test_bad_input() -> None:
     z, y = unit(20, 4), labels(20, 2)
-    with pytest.raises(InputValueError, match="neighbours: k must be 1 to 20, the references there are; got 21"):
+    with pytest.raises(InputValueError, match="neighbours: k must be 1 to 20, the number of references; got 21"):
         find_neighbours(z, y, z, y, ks=(21,))
     with pytest.raises(InputValueError, match="k must be 1 to 19"):
         find_neighbours(z, y, z, y, ks=(20,), leave_out=torch.arange(20))

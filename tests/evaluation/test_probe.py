@@ -1,4 +1,4 @@
-"""Probes separate what can be separated, choose on held-out images, and see no more than they are given."""
+"""Probes separate separable classes, and their hyper-parameter is chosen on held-out images."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def make_batches(features: Tensor, labels: Tensor, seen: list[int]) -> Iterator[
         yield (x - 5) / 10, y
 
 
-def test_paper_probe_chooses_a_rate_and_then_learns_from_all() -> None:
+def test_paper_probe_chooses_a_rate_and_then_trains_on_all() -> None:
     features, labels = blobs(400, 4, 0.6)
     seen: list[int] = []
     everything: list[int] = []

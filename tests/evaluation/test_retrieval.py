@@ -1,4 +1,4 @@
-"""Retrieval figures equal those of pytorch-metric-learning, and closed-form cases."""
+"""Retrieval metrics equal those of pytorch-metric-learning, and closed-form cases."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def unit(n: int, d: int, seed: int = 0) -> Tensor:
 @pytest.mark.parametrize("rows", [1, 60])
 @pytest.mark.parametrize("alone", [False, True])
 def test_equal_to_pytorch_metric_learning(alone: bool, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrieval, "BLOCK_NUMBERS", 90 * rows)
+    monkeypatch.setattr(retrieval, "BLOCK_SIZE", 90 * rows)
     z, y = unit(90, 6), torch.arange(90) % 4
     q, w = (z, y) if alone else (unit(50, 6, 1), torch.arange(50) % 4)
     calculator = AccuracyCalculator(
@@ -40,8 +40,8 @@ def test_equal_to_pytorch_metric_learning(alone: bool, rows: int, monkeypatch: p
 def test_perfect_and_worst() -> None:
     z, y = torch.eye(6).repeat_interleave(3, dim=0), torch.arange(6).repeat_interleave(3)
     perfect = retrieve(z, y, z, y, ks=(1, 2), leave_out=torch.arange(18))
-    for figures in (perfect.recall[1], perfect.recall[2], perfect.r_precision, perfect.map_at_r):
-        assert torch.equal(figures, torch.ones(18, dtype=torch.float64))
+    for values in (perfect.recall[1], perfect.recall[2], perfect.r_precision, perfect.map_at_r):
+        assert torch.equal(values, torch.ones(18, dtype=torch.float64))
     unknown = retrieve(z[:2], torch.tensor([9, 9]), z, y)
     assert float(unknown.map_at_r.sum() + unknown.r_precision.sum() + unknown.recall[5].sum()) == 0
 
@@ -57,5 +57,5 @@ def test_by_hand() -> None:
 
 
 def test_bad_k() -> None:
-    with pytest.raises(InputValueError, match="retrieve: k must be 1 to 4, the references there are; got 5"):
+    with pytest.raises(InputValueError, match="retrieve: k must be 1 to 4, the number of references; got 5"):
         retrieve(unit(4, 3), torch.zeros(4).long(), unit(4, 3), torch.zeros(4).long())

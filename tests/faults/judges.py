@@ -18,7 +18,8 @@ _TRACES = ("Traceback (most recent call last)", "Fatal Python error", "Exception
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f\u202a-\u202e\u2066-\u2069]")
 _REMARK = re.compile(r"^(note|warning)\b", re.IGNORECASE)
 NAMED_DAMAGE = re.compile(
-    r"damage|cut off|cannot be (read|used|parsed)|not readable|unreadable|corrupt|checksum|does not match|missing"
+    r"damage|truncated|cut off|cannot be (read|used|parsed)|not readable|unreadable|corrupt|checksum|does not match"
+    r"|missing"
     r"|not finished|last checkpoint|left out|other data|other images|changed|not the images|other version|not finite"
     r"|invalid|is empty"
     r"|going back|beginning again|start(s|ed|ing) over|trained again|measured again|evaluate the run again",

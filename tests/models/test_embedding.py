@@ -1,7 +1,9 @@
-"""Models are built from a spec and a seed, take any image, and come back from disk as they were."""
+"""Models are built from a spec and a seed, take grey and colour images of any size, and survive saving."""
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -39,18 +41,19 @@ def test_every_encoder_takes_grey_and_colour(encoder: str, channels: int) -> Non
     assert f"{encoder}: " in model.describe()
 
 
-def test_grey_images_through_a_colour_network_and_the_other_way_round() -> None:
+def test_grey_and_colour_images_are_converted() -> None:
     grey = torch.randint(0, 256, (2, 1, 16, 16), dtype=torch.uint8)
     colour = Preparation(spec(channels=3))(grey)
     torch.testing.assert_close(colour, Preparation(spec(channels=3))(grey.expand(-1, 3, -1, -1)))
     pixels = torch.randint(0, 256, (2, 3, 16, 16), dtype=torch.uint8)
     pillow = [Image.fromarray(image.permute(1, 2, 0).numpy()).convert("L") for image in pixels]
     expected = torch.stack([torch.from_numpy(np.array(image)) for image in pillow])[:, None]
-    found = Preparation(spec(channels=1))(pixels)
-    torch.testing.assert_close(found, Preparation(spec(channels=1))(expected), atol=0.01, rtol=0)  # Pillow rounds
+    prepare = Preparation(spec(channels=1))
+    torch.testing.assert_close(prepare(pixels), prepare(expected), atol=0.01, rtol=0)  # Pillow rounds
+    torch.testing.assert_close(prepare(grey.expand(-1, 3, -1, -1)), prepare(grey), msg="luma weights sum to 1")
 
 
-def test_outputs_are_embeddings_and_features_side_by_side() -> None:
+def test_outputs_are_embeddings_and_features_concatenated() -> None:
     model = build_model(spec(dim=24)).eval()
     images = torch.rand(3, 3, 16, 16)
     outputs = model.outputs(images)
@@ -60,7 +63,7 @@ def test_outputs_are_embeddings_and_features_side_by_side() -> None:
 
 
 @pytest.mark.parametrize("size", [8, 9, 16, 17, 28, 32, 33, 48, 64])
-def test_small_takes_eight_to_sixty_four_pixels_and_stays_small(size: int) -> None:
+def test_small_takes_eight_to_sixty_four_pixels(size: int) -> None:
     model = build_model(spec(size=size, channels=1))
     assert model(torch.rand(2, 1, size, size)).shape == (2, 128)
     assert sum(p.numel() for p in model.encoder.parameters()) < 1_500_000
@@ -86,7 +89,7 @@ def test_heads(head: str) -> None:
         torch.testing.assert_close(model(images), features)
 
 
-def test_the_seed_decides_the_weights_and_nothing_else_does() -> None:
+def test_weights_depend_on_the_seed_alone() -> None:
     torch.manual_seed(1)
     first = build_model(spec(), seed=3).state_dict()
     after = torch.rand(1)
@@ -108,7 +111,7 @@ def test_preparation_scales_resizes_and_normalises() -> None:
     assert float(prepare(board)[0, 0, 4:-4, 4:-4].std()) < 0.01, "a fine pattern becomes grey, not another pattern"
 
 
-def test_saved_and_loaded_it_is_the_same(tmp_path: Path) -> None:
+def test_a_saved_model_is_loaded_unchanged(tmp_path: Path) -> None:
     model = build_model(spec(head="linear", class_names=("cat", "<dog>")), seed=5)
     model(torch.rand(8, 3, 16, 16))  # moves the running statistics
     save_model(model.eval(), tmp_path)
@@ -119,7 +122,7 @@ def test_saved_and_loaded_it_is_the_same(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", "model.safetensors"]
 
 
-def test_a_loaded_model_embeds_an_image_alone_as_in_a_batch(tmp_path: Path) -> None:
+def test_a_loaded_model_embeds_an_image_independently_of_its_batch(tmp_path: Path) -> None:
     model = build_model(spec(), seed=5)
     model(torch.rand(8, 3, 16, 16))
     save_model(model, tmp_path)
@@ -135,7 +138,7 @@ def test_a_loaded_model_embeds_an_image_alone_as_in_a_batch(tmp_path: Path) -> N
         ("model.json", None, ": holds no model; model.json is missing"),
         ("model.safetensors", None, ": holds no model; model.safetensors is missing"),
         ("model.json", "{}", ": its model is damaged (5 validation errors for ModelSpec)"),
-        ("model.json", "{", "/model.json: is damaged: no readable JSON; copy it anew, or train again"),
+        ("model.json", "{", "/model.json: is damaged: no readable JSON; copy it again, or train again"),
         ("model.safetensors", "nonsense", "/model.safetensors: is damaged ("),
     ],
 )
@@ -174,7 +177,7 @@ def test_unknown_names(changes: dict[str, Any], message: str) -> None:
 
 def test_timm_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "timm", None)
-    with pytest.raises(InputValueError, match=r"encoder names of timm need it: pip install 'sincere\[timm\]'"):
+    with pytest.raises(InputValueError, match=r"encoders of timm need the package timm: pip install 'sincere\[timm\]'"):
         build_model(spec(encoder="timm:resnet10t"))
 
 
@@ -211,7 +214,13 @@ def test_every_changed_byte_of_the_weights_is_noticed(tmp_path: Path) -> None:
     assert noticed > 50
 
 
-def test_others_may_read_the_weights(tmp_path: Path) -> None:
-    save_model(build_model(spec()), tmp_path)
-    (tmp_path / "plain").write_text("")
-    assert (tmp_path / "model.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
+def test_files_have_the_mode_of_the_umask(umask: int, mode: int, tmp_path: Path) -> None:
+    """Safetensors itself writes files that only their owner can read."""
+    before = os.umask(umask)
+    try:
+        save_model(build_model(spec()), tmp_path)
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == {"model.safetensors": mode, "model.json": mode}

@@ -1,4 +1,4 @@
-"""A comparison folder like those that `sincere compare` leaves, from numpy alone."""
+"""Writes a folder like the result of `sincere compare`, without training: values are random."""
 
 from __future__ import annotations
 
@@ -34,11 +34,25 @@ from sincere.settings.requests import RunSettings
 
 SCRIPT = "<script>alert(1)</script>"
 CLASSES = ("zero", SCRIPT, "two", "three", "four & more", 'fi"ve', "six", "seven", "eight", "nine")
-HOSTILE = ("\x1b[31mred", "a\nb", "\udcff", SCRIPT, "\u202eevil", "long " * 60, "x" * 300, "\x00", "\u2028", "&lt;")
+HOSTILE_NAMES = (
+    "\x1b[31mred",
+    "a\nb",
+    "\udcff",
+    SCRIPT,
+    "\u202eevil",
+    "long " * 60,
+    "x" * 300,
+    "\x00",
+    "\u2028",
+    "&lt;",
+)
 LOSSES = ("sincere", "supcon", "eps-supinfonce")
-NOISE_CENTRES = {"sincere": 0.06, "supcon": 0.42, "eps-supinfonce": 0.05}
+NOISE_MEANS = {"sincere": 0.06, "supcon": 0.42, "eps-supinfonce": 0.05}
 N_NEIGHBOURS = 5
-ABOUT = {"margin": MetricAbout(title="margin", share=False), "knn1": MetricAbout(title="1-NN accuracy", share=True)}
+METRICS_ABOUT = {
+    "margin": MetricAbout(title="margin", share=False),
+    "knn1": MetricAbout(title="1-NN accuracy", share=True),
+}
 
 
 def make_comparison(
@@ -53,25 +67,25 @@ def make_comparison(
     channels: int = 1,
     empty_classes: int = 0,
 ) -> Path:
-    """Write results.json and the runs; the last `empty_classes` classes have no test images."""
+    """Write results.json and the folders of the runs; the last `empty_classes` classes have no test images."""
     labels = np.arange(n_test) % (len(class_names) - empty_classes)
     rows = [
         _write_run(folder, loss, seed, labels, class_names, epochs=epochs, pixels=(side, side, channels))
         for seed in seeds
         for loss in losses
     ]
-    results_of(rows, class_names, n_test).write(folder)
+    make_results(rows, class_names, n_test).write(folder)
     return folder
 
 
-def results_of(rows: Sequence[Row], class_names: Sequence[str], n_test: int) -> Results:
-    """Return the results of these rows, with differences between every two losses."""
+def make_results(rows: Sequence[Row], class_names: Sequence[str], n_test: int) -> Results:
+    """Return results with these rows and the differences between every two losses."""
     losses = list(dict.fromkeys(row.loss for row in rows))
     seeds = tuple(dict.fromkeys(row.seed for row in rows))
     metrics = {loss: next(row.metrics for row in rows if row.loss == loss) for loss in losses}
     differences = [
         _difference(name, a, b, metrics[a][name].estimate - metrics[b][name].estimate)
-        for name in ABOUT
+        for name in METRICS_ABOUT
         for a, b in combinations(losses, 2)
     ]
     summaries = [
@@ -79,7 +93,7 @@ def results_of(rows: Sequence[Row], class_names: Sequence[str], n_test: int) -> 
             loss=loss,
             seeds=seeds,
             metrics=metrics[loss],
-            seed_std=dict.fromkeys(ABOUT, 0.012) if len(seeds) > 1 else {},
+            seed_std=dict.fromkeys(METRICS_ABOUT, 0.012) if len(seeds) > 1 else {},
             bold=("margin",) if len(losses) > 1 and metrics[loss]["margin"].estimate > 0.7 else (),
         )
         for loss in losses
@@ -87,13 +101,13 @@ def results_of(rows: Sequence[Row], class_names: Sequence[str], n_test: int) -> 
     return Results(
         kind="comparison" if len(losses) > 1 else "evaluation",
         data=DataAbout(name="digits", class_names=tuple(class_names), n_train=1438, n_test=n_test, digest="made"),
-        metrics=ABOUT,
+        metrics=METRICS_ABOUT,
         rows=tuple(rows),
         differences=tuple(differences),
         summaries=tuple(summaries),
         scope="losses" if len(seeds) >= 3 else "trained models",
         notes=("the paper does not compare margins of eps-SupInfoNCE",),
-        measuring={"metrics": list(ABOUT), "n_resamples": 1000},
+        measuring={"metrics": list(METRICS_ABOUT), "n_resamples": 1000},
         manifest=_manifest("compare", 0),
     )
 
@@ -113,21 +127,21 @@ def _write_run(
     epochs: int,
     pixels: tuple[int, int, int],
 ) -> Row:
-    random = np.random.default_rng([seed, len(loss)])
+    generator = np.random.default_rng([seed, len(loss)])
     name = f"runs/{loss}-{seed}"
     run = folder / name
     run.mkdir(parents=True)
     settings = {**RunSettings.make(seed=seed, epochs=epochs).stored(), "loss": loss}
     write_config(settings, run)
     write_manifest(_manifest("train", seed), run)
-    curve = _write_log(run, loss, epochs)
+    losses = _write_log(run, loss, epochs)
     n, n_classes = len(labels), len(class_names)
-    target = 1 - random.gamma(2, 0.02, n)
-    noise = np.clip(random.normal(NOISE_CENTRES.get(loss, 0.2), 0.12, n), -1, 1)
-    predictions = np.where(random.random(n) < 0.03, random.integers(n_classes, size=n), labels)
-    digest = _write_map(run, labels, predictions, n_classes, pixels, random, spread=2.0 if loss == "supcon" else 1.0)
+    target = 1 - generator.gamma(2, 0.02, n)
+    noise = np.clip(generator.normal(NOISE_MEANS.get(loss, 0.2), 0.12, n), -1, 1)
+    predictions = np.where(generator.random(n) < 0.03, generator.integers(n_classes, size=n), labels)
+    digest = _write_map(run, labels, predictions, n_classes, pixels, generator, spread=2.0 if loss == "supcon" else 1.0)
     accuracy = float((predictions == labels).mean())
-    margin = margin_of(target, noise)
+    margin = make_margin(target, noise)
     assert margin.margin is not None
     cells, images = np.unique(np.stack([labels, predictions], axis=1), axis=0, return_counts=True)
     return Row(
@@ -137,7 +151,7 @@ def _write_run(
             "margin": Estimate(margin.margin, margin.margin - 0.01, margin.margin + 0.01),
             "knn1": Estimate(accuracy, accuracy - 0.01, min(1.0, accuracy + 0.01)),
         },
-        train_loss=TrainLoss(first=curve[0], last=curve[-1]),
+        train_loss=TrainLoss(first=losses[0], last=losses[-1]),
         seconds=43.2,
         epochs=epochs,
         finished=True,
@@ -153,10 +167,10 @@ def _write_run(
     )
 
 
-def margin_of(target: NDArray[np.float64], noise: NDArray[np.float64]) -> MarginAbout:
+def make_margin(target: NDArray[np.float64], noise: NDArray[np.float64]) -> MarginAbout:
     """Return the margin of these similarities, with histograms of 100 bins over [-1, 1]."""
     counts = [np.histogram(values, bins=100, range=(-1, 1))[0] for values in (target, noise)]
-    shown = [Histogram(-1.0, 1.0, tuple(map(int, values))) for values in counts]
+    histograms = [Histogram(-1.0, 1.0, tuple(map(int, values))) for values in counts]
     medians = [float(np.median(values)) if len(values) else None for values in (target, noise)]
     margin = None if medians[0] is None or medians[1] is None else medians[0] - medians[1]
     return MarginAbout(
@@ -164,8 +178,8 @@ def margin_of(target: NDArray[np.float64], noise: NDArray[np.float64]) -> Margin
         n=len(target),
         target_median=medians[0],
         noise_median=medians[1],
-        target=shown[0],
-        noise=shown[1],
+        target=histograms[0],
+        noise=histograms[1],
     )
 
 
@@ -176,23 +190,23 @@ def _class_row(
     noise: NDArray[np.float64],
     predictions: NDArray[np.int64],
 ) -> ClassRow:
-    there = len(target) > 0
+    has_images = len(target) > 0
     cap = log(len(target) * 9 + 2)
     return ClassRow(
         name=class_names[label],
         n_test=len(target),
-        accuracy=float((predictions == label).mean()) if there else None,
-        margin=margin_of(target, noise),
-        confused_with=class_names[(label + 1) % len(class_names)] if there else None,
-        confused_share=0.4 if there else None,
-        divergence=Estimate(0.8 * cap, 0.7 * cap, 0.9 * cap) if there else None,
-        divergence_cap=cap if there else None,
+        accuracy=float((predictions == label).mean()) if has_images else None,
+        margin=make_margin(target, noise),
+        confused_with=class_names[(label + 1) % len(class_names)] if has_images else None,
+        confused_share=0.4 if has_images else None,
+        divergence=Estimate(0.8 * cap, 0.7 * cap, 0.9 * cap) if has_images else None,
+        divergence_cap=cap if has_images else None,
     )
 
 
 def _write_log(run: Path, loss: str, epochs: int) -> list[float]:
     chance, floor = 6.2, 3.9 if loss == "supcon" else -0.25 if loss == "eps-supinfonce" else 0.0
-    rows, curve = [], []
+    rows, losses = [], []
     for epoch in range(1, epochs + 1):
         value = floor + (chance - floor) * 0.9**epoch
         row: dict[str, Any] = {"epoch": epoch, "seconds": 1.1 * epoch, "loss": value, "chance": chance, "floor": floor}
@@ -201,9 +215,9 @@ def _write_log(run: Path, loss: str, epochs: int) -> list[float]:
         if epoch % 10 == 0:
             row["knn1_train"] = 1 - 0.8**epoch
         rows.append(row)
-        curve.append(value)
+        losses.append(value)
     (run / METRICS).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return curve
+    return losses
 
 
 def _write_map(
@@ -212,33 +226,33 @@ def _write_map(
     predictions: NDArray[np.int64],
     n_classes: int,
     pixels: tuple[int, int, int],
-    random: np.random.Generator,
+    generator: np.random.Generator,
     *,
     spread: float,
 ) -> str:
     angles = 2 * np.pi * labels / n_classes
-    points = 10 * np.stack([np.cos(angles), np.sin(angles)], axis=1) + spread * random.normal(size=(len(labels), 2))
+    points = 10 * np.stack([np.cos(angles), np.sin(angles)], axis=1) + spread * generator.normal(size=(len(labels), 2))
     distances = ((points[:, None] - points[None]) ** 2).sum(axis=2)
     np.fill_diagonal(distances, np.inf)
     patterns = np.random.default_rng(1).random((n_classes, *pixels))
-    grain = np.random.default_rng(2).random((len(labels), *pixels))
+    pixel_noise = np.random.default_rng(2).random((len(labels), *pixels))
     return EmbeddingMap(
         ids=1000 + np.arange(len(labels)),
         labels=labels,
         predictions=predictions,
         points=points.astype(np.float32),
         neighbours=np.argsort(distances, axis=1)[:, :N_NEIGHBOURS],
-        thumbnails=(255 * (0.8 * patterns[labels] + 0.2 * grain)).astype(np.uint8),
+        thumbnails=(255 * (0.8 * patterns[labels] + 0.2 * pixel_noise)).astype(np.uint8),
         method="t-SNE",
     ).write(run)
 
 
-@cache  # it asks git
+@cache  # reading the git commit takes time
 def _manifest(verb: str, seed: int) -> dict[str, Any]:
     return {**make_manifest(seed=seed, device="cpu"), "command": ["sincere", verb, "--data", "my photos/<b>"]}
 
 
-def rows_of(spec: dict[str, Any], layer: int = 0) -> list[dict[str, Any]]:
-    """Return the rows of a chart's layer; Altair lifts them to the top where all layers share them."""
+def chart_rows(spec: dict[str, Any], layer: int = 0) -> list[dict[str, Any]]:
+    """Return the data of a layer of a chart; Altair moves data that all layers share to the top level."""
     rows: list[dict[str, Any]] = spec["layer"][layer].get("data", spec.get("data"))["values"]
     return rows

@@ -24,7 +24,7 @@ from sincere.checks import printable
 from sincere.records.arrays import EmbeddingMap
 from sincere.report.page import write_report
 from sincere.report.theme import BLUE, ON_DARK
-from tests.report.comparison_folder import CLASSES, HOSTILE, LOSSES, SCRIPT, make_comparison
+from tests.report.comparison_folder import CLASSES, HOSTILE_NAMES, LOSSES, SCRIPT, make_comparison
 
 CHROMIUM, DRIVER = (shutil.which("chromium") or shutil.which("google-chrome")), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
@@ -154,7 +154,7 @@ def test_pointing_at_the_map_shows_image_label_and_neighbours(page: webdriver.Ch
         assert one(page, "#card .about .note").text == f"test image {found.ids[point]}"
         groups = page.find_elements(By.CSS_SELECTOR, "#card .neighbours")
         assert len(groups) == len(LOSSES)
-        assert f"taken for {CLASSES[found.predictions[point]]}" in one(groups[0], "p").text
+        assert f"predicted {CLASSES[found.predictions[point]]}" in one(groups[0], "p").text
         labels = [item.get_property("textContent") for item in groups[0].find_elements(By.TAG_NAME, "li")]
         assert labels == [CLASSES[found.labels[i]] for i in found.neighbours[point]]
         pixels = page.execute_script(
@@ -210,10 +210,10 @@ def test_a_script_as_a_name_is_text(page: webdriver.Chrome) -> None:
 def test_hostile_names_are_shown_as_text(browser: webdriver.Chrome, tmp_path: Path, screen: int) -> None:
     width(browser, screen)
     logs(browser)
-    load(browser, write_report(make_comparison(tmp_path, class_names=HOSTILE, n_test=60), figures=False).as_uri())
+    load(browser, write_report(make_comparison(tmp_path, class_names=HOSTILE_NAMES, n_test=60), figures=False).as_uri())
     said, asked = logs(browser)
     assert (said, outside(asked)) == ([], [])
-    shown = [printable(name) for name in HOSTILE]
+    shown = [printable(name) for name in HOSTILE_NAMES]
     rows = "return [...document.querySelector('table.sortable').tBodies[0].rows].map((row) => row.cells[0].textContent)"
     assert browser.execute_script(rows) == shown
     for name in browser.execute_script("return Object.keys(report.charts)"):

@@ -175,7 +175,7 @@ def test_files_of_a_run_that_are_damaged_leave_gaps(folder: Path) -> None:
     assert "\x1b" not in text
     assert any("config.toml: was damaged or changed since the run began" in line for line in said)
     assert any("manifest.json: is damaged: no readable JSON; it is left out" in line for line in said)
-    assert "shown are the settings in results.json" in text
+    assert "the settings in results.json are shown instead" in text
 
 
 def test_a_log_that_is_cut_off_is_told(folder: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_log_that_is_cut_off_is_told(folder: Path) -> None:
     path.write_text("".join(lines[: len(lines) // 2]))
     said: list[str] = []
     write_report(folder, figures=False, warn=said.append)
-    assert any("metrics.jsonl: is cut off: it has " in line for line in said)
+    assert any("metrics.jsonl: is truncated: it has " in line for line in said)
 
 
 @pytest.mark.parametrize("manifest", [{"command": 3}, {"versions": [1]}, {"command": [None, ["a"]]}, {"started": {}}])
@@ -214,7 +214,7 @@ def test_lines_of_the_log_that_are_damaged_are_counted_and_left_out(folder: Path
     ]
     log.write_bytes("\n".join([first, "{damaged", second, *crafted, third, ""]).encode() + b"\xff")
     text = write_report(folder, figures=False).read_text(encoding="utf-8")
-    assert "SINCERE, seed 0: metrics.jsonl: damaged lines are left out: 12." in text
+    assert "SINCERE, seed 0: metrics.jsonl: 12 damaged lines are left out." in text
     run = read_evidence(folder, files=False).runs[0]
     assert [row["epoch"] for row in run.log] == [1, 2, 1, 3]  # infinite values are gaps
     log.unlink()

@@ -60,6 +60,6 @@ def test_both_axes_have_one_scale(planes: list[Plane]) -> None:
     points = np.array([[0, 0], [4, 0], [4, 1]], dtype=np.float32)
     found = replace(planes[0].map, points=points, labels=np.array([0, 0, 1]))
     np.testing.assert_allclose(Plane("sincere", found).unit, [[0, 0.375], [1, 0.375], [1, 0.625]])
-    assert Plane("sincere", found).tops()[0].tolist() == [0.5, 0.375]
+    assert Plane("sincere", found).label_positions()[0].tolist() == [0.5, 0.375]
     alike = replace(found, points=np.zeros((3, 2), dtype=np.float32))
     assert (Plane("sincere", alike).unit == 0.5).all()

@@ -24,7 +24,7 @@ from sincere.records.results import Results
 from sincere.report.page import write_report
 from sincere.report.result_figures import MOST_CLASSES
 from sincere.report.tables import finding, show
-from tests.report.comparison_folder import CLASSES, HOSTILE, LOSSES, SCRIPT, make_comparison, rows_of
+from tests.report.comparison_folder import CLASSES, HOSTILE_NAMES, LOSSES, SCRIPT, chart_rows, make_comparison
 
 FIGURES = ("confusion", "differences", "map", "meters", "similarity", "training")
 STARTS = {"png": b"\x89PNG", "svg": b"<svg", "pdf": b"%PDF"}
@@ -107,7 +107,7 @@ def test_names_are_escaped(reported: Path) -> None:
 
 
 def test_hostile_names_are_drawn_and_written(tmp_path: Path) -> None:
-    make_comparison(tmp_path, class_names=HOSTILE, n_test=60)
+    make_comparison(tmp_path, class_names=HOSTILE_NAMES, n_test=60)
     write_report(tmp_path)
     results = Results.read(tmp_path)
     assert list(results.data.class_names[:3]) == [r"\x1b[31mred", r"a\nb", r"\udcff"]
@@ -180,9 +180,9 @@ def test_six_losses_two_seeds_two_hundred_classes(tmp_path: Path) -> None:
     assert [key for key in data["charts"] if key.startswith("similarity")] == [f"similarity-{i}" for i in range(6)]
     assert [len(classes) for classes in data["classes"]] == [200] * 6
     assert page.texts.count("Shown: the runs with seed 3.") == 4
-    assert any(f"Of 200 classes, the {MOST_CLASSES} with most mistakes" in text for text in page.texts)
+    assert any(f"Of 200 classes, the {MOST_CLASSES} with the most mistakes" in text for text in page.texts)
     assert len(data["charts"]["confusion-0"]["layer"][0]["encoding"]["x"]["scale"]["domain"]) == MOST_CLASSES
-    runs = {row["seed"] for row in rows_of(data["charts"]["training-4"])}
+    runs = {row["seed"] for row in chart_rows(data["charts"]["training-4"])}
     assert runs == {3, 4}
     pushed = data["charts"]["meters-0"]["layer"][0]["encoding"]["color"]["scale"]["domain"]
     assert pushed == ["SINCERE", "SupCon"]  # the others have no such measure
@@ -206,7 +206,7 @@ def test_gaps(tmp_path: Path) -> None:
             (tmp_path / "runs" / f"{loss}-0" / name).unlink()
     page = written(tmp_path)
     shown = "\n".join(page.texts)
-    assert "The log of the training, metrics.jsonl, is not here." in shown
+    assert "The training log, metrics.jsonl, is missing." in shown
     assert "No map of SINCERE, seed 0: " in shown
     assert "map.npz: is missing; evaluate the run again" in shown
     assert "SINCERE, seed 0, SupCon, seed 0" in shown  # not finished
@@ -229,7 +229,7 @@ def test_figures_that_are_not_numbers_leave_gaps(tmp_path: Path) -> None:
     log = tmp_path / "runs" / "sincere-0" / "metrics.jsonl"
     row = {"epoch": 4, "seconds": 9, "loss": float("nan"), "chance": 6.2, "floor": 0.0, "repulsion_share": None}
     log.write_text(log.read_text() + json.dumps(row) + "\n")
-    values = rows_of(written(tmp_path).data()["charts"]["training-0"])
+    values = chart_rows(written(tmp_path).data()["charts"]["training-0"])
     assert [value["epoch"] for value in values if value["quantity"] == "loss"] == [1, 2, 3]
     assert [value["epoch"] for value in values if value["quantity"] == "chance"] == [1, 2, 3, 4]
 

@@ -23,7 +23,7 @@ from sincere.report.result_figures import (
     similarity_figure,
 )
 from sincere.report.theme import class_colours, loss_colours
-from tests.report.comparison_folder import CLASSES, LOSSES, make_comparison, rows_of
+from tests.report.comparison_folder import CLASSES, LOSSES, chart_rows, make_comparison
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_histograms_share_their_axes(evidence: Evidence) -> None:
 
 def test_bars_and_medians(evidence: Evidence) -> None:
     for run, spec in zip(evidence.shown, specs(similarity_figure(evidence.shown)), strict=True):
-        bars, medians = (rows_of(spec, i) for i in (0, 1))
+        bars, medians = (chart_rows(spec, i) for i in (0, 1))
         for kind in ("same class", "another class"):
             shares = [bar["share"] for bar in bars if bar["kind"] == kind]
             assert sum(shares) == pytest.approx(1, abs=1e-3)
@@ -62,7 +62,7 @@ def test_curves_share_their_axis_and_are_thinned(tmp_path: Path) -> None:
     runs = read_evidence(tmp_path, files=False).runs
     drawn = specs(curves_figure(runs))
     assert len({tuple(spec["layer"][0]["encoding"]["y"]["scale"]["domain"]) for spec in drawn}) == 1
-    epochs = [row["epoch"] for row in rows_of(drawn[0]) if row["quantity"] == "loss"]
+    epochs = [row["epoch"] for row in chart_rows(drawn[0]) if row["quantity"] == "loss"]
     assert len(epochs) == MOST_EPOCHS
     assert (epochs[0], epochs[-1]) == (1, MOST_EPOCHS + 50)
     assert epochs == sorted(set(epochs))
@@ -70,8 +70,8 @@ def test_curves_share_their_axis_and_are_thinned(tmp_path: Path) -> None:
 
 def test_losses_without_a_meter_are_left_out(evidence: Evidence) -> None:
     pushed, live = specs(meters_figure(evidence.runs))
-    assert {row["loss"] for row in rows_of(pushed)} == {"SINCERE", "SupCon"}
-    assert {row["loss"] for row in rows_of(live)} == {"SINCERE", "SupCon", "eps-SupInfoNCE"}
+    assert {row["loss"] for row in chart_rows(pushed)} == {"SINCERE", "SupCon"}
+    assert {row["loss"] for row in chart_rows(live)} == {"SINCERE", "SupCon", "eps-SupInfoNCE"}
     infonce = [run for run in evidence.runs if run.row.loss == "eps-supinfonce"]
     assert [spec["title"]["text"] for spec in specs(meters_figure(infonce))] == ["live 1-NN accuracy"]
 
@@ -80,14 +80,14 @@ def test_differences_are_in_points_where_metrics_are_shares(evidence: Evidence) 
     margin, knn = specs(differences_figure(evidence.results))
     stored = {d.metric: d for d in evidence.results.differences if (d.a, d.b) == ("sincere", "supcon")}
     for spec, name, times in ((margin, "margin", 1), (knn, "knn1", 100)):
-        row = rows_of(spec, 1)[0]
+        row = chart_rows(spec, 1)[0]
         assert row["pair"] == "SINCERE minus SupCon"
         assert row["estimate"] == pytest.approx(times * stored[name].estimate)
 
 
 def test_confusion_holds_every_test_image(evidence: Evidence) -> None:
     for run, spec in zip(evidence.shown, specs(confusion_figure(evidence.shown, CLASSES)), strict=True):
-        cells = rows_of(spec)
+        cells = chart_rows(spec)
         assert sum(cell["images"] for cell in cells) == evidence.results.data.n_test
         wrong = sum(cell["images"] for cell in cells if cell["class"] != cell["predicted"])
         assert wrong / evidence.results.data.n_test == pytest.approx(1 - run.row.metrics["knn1"].estimate)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sincere.report.theory_figures import bounds_figure, coefficient_range_figure, save_figure
+from sincere.report.figure_files import save_figure
+from sincere.report.theory_figures import bounds_figure, coefficient_range_figure
 from sincere.theory.sweeps import SWEEPS, coefficient_ranges, gaussian_sweep
 from sincere.workflows.theory import write_theory_figures
 

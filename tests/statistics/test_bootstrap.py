@@ -1,4 +1,4 @@
-"""Intervals cover the truth as often as they say, are paired, and are reproducible."""
+"""Confidence intervals have their nominal coverage, are paired, and are reproducible."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_all_differences_of_several_models() -> None:
 
 
 def test_a_margin_over_seeds_is_the_mean_of_the_margins() -> None:
-    """Similarities that move from image to image with the seed: every seed has a margin 0.4 above the other loss."""
+    """Similarities vary over images with the seed; every seed has a margin 0.4 above that of the other loss."""
     level = np.array([0.1, 0.5, 0.9])
     high = [np.stack([np.roll(level, s) + 0.4, np.full(3, 0.2)], axis=1) for s in range(3)]
     low = [np.stack([level, np.full(3, 0.2)], axis=1) for _ in range(3)]
@@ -94,7 +94,7 @@ def test_a_margin_over_seeds_is_the_mean_of_the_margins() -> None:
 
 
 def runs_of(generator: np.random.Generator, n_seeds: int, n: int, stds: tuple[float, float]) -> list[Values]:
-    """Return values of images under seeds, around 0: parts of the image, of the seed, and a little of both."""
+    """Return values of images under seeds, with mean 0: image effects, seed effects and a small interaction."""
     image, seed = stds[0] * generator.normal(size=n), stds[1] * generator.normal(size=n_seeds)
     return [image + one + 0.1 * generator.normal(size=n) for one in seed]
 
@@ -117,7 +117,7 @@ def test_coverage_over_a_grid(n_seeds: int, stds: tuple[float, float]) -> None:
 
 
 def test_images_alone_would_not_cover_the_seeds() -> None:
-    """What the intervals were before: two seeds are not enough to see their variation."""
+    """With fewer than three seeds, intervals do not include the variation between seeds."""
     generator = np.random.default_rng(0)
     covered = [covers(intervals([runs_of(generator, 2, 80, (0.5, 0.3))]).estimates[0], 0.0) for _ in range(200)]
     assert np.mean(covered) < 0.6

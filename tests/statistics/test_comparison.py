@@ -1,4 +1,4 @@
-"""Losses compared from per-image values: paired by image id and by seed, bold by the rule."""
+"""Losses are compared from per-image values: paired by image id and by seed; which losses are bold."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_other_images_or_another_order_are_refused() -> None:
 
 
 def test_an_end_of_zero_is_not_significant_whatever_the_rounding() -> None:
-    """Averages over two seeds of tenths leave 1e-17 where the end of the interval is 0."""
+    """Means of tenths over two seeds leave a residue of 1e-17 where the end of the interval is 0."""
     for seed in range(40):
         generator = np.random.default_rng(seed)
         one = generator.integers(0, 3, 60)
@@ -127,4 +127,4 @@ def test_bold_is_the_best_and_those_not_significantly_below_it_if_some_loss_is()
 def test_many_comparisons_get_a_note() -> None:
     assert chance_note(4) is None
     assert "12 differences were tested" in str(chance_note(12))
-    assert "about 0.6 would be called significant by chance if the losses did not differ" in str(chance_note(12))
+    assert "about 0.6 would be significant by chance if the losses did not differ" in str(chance_note(12))

@@ -1,4 +1,4 @@
-"""Checkpoints are written atomically, none is lost because it cannot be read, and every generator continues."""
+"""Checkpoints are atomic, none is deleted because it is unreadable, and random generators are restored."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def test_the_last_two_are_kept(tmp_path: Path) -> None:
     assert found["step"] == 200
     assert notes == []
     assert read(tmp_path / "best.pt")["step"] == 9
-    assert not list(tmp_path.glob(".*")), "nothing unfinished stays"
+    assert not list(tmp_path.glob(".*")), "no temporary file is left"
 
 
 @pytest.mark.parametrize("keep", [0, 10, 700])
-def test_a_truncated_one_is_moved_aside_and_the_one_before_is_taken(keep: int, tmp_path: Path) -> None:
+def test_a_truncated_checkpoint_is_moved_aside_and_the_one_before_is_used(keep: int, tmp_path: Path) -> None:
     store = Checkpoints(tmp_path)
     for step in (1, 2):
         newest = store.save(content(step, weights=torch.randn(500)), step)
@@ -46,7 +46,7 @@ def test_a_truncated_one_is_moved_aside_and_the_one_before_is_taken(keep: int, t
     found, notes = store.last()
     assert found is not None
     assert found["step"] == 1
-    assert notes == [f"{newest}: is cut off or damaged, and was moved aside; resuming from the one before"]
+    assert notes == [f"{newest}: is truncated or damaged, and was moved aside; resuming from the one before"]
     assert newest.with_name(newest.name + ".damaged").read_bytes() == cut
 
 
@@ -57,7 +57,7 @@ def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
     changed[changed.index(bytes(1000)) + 500] = 1
     path.write_bytes(changed)
     (tmp_path / ".step-000000002.pt.unfinished").write_bytes(b"cut off")
-    note = f"{path}: is cut off or damaged, and was moved aside; none is left: starting over"
+    note = f"{path}: is truncated or damaged, and was moved aside; none is left: starting over"
     assert store.last() == (None, [note])
     assert [left.name for left in tmp_path.iterdir()] == [path.name + ".damaged"]
 
@@ -71,7 +71,7 @@ def no_memory(self: Path) -> bytes:
 
 
 @pytest.mark.parametrize("fault", [denied, no_memory])
-def test_one_that_cannot_be_read_now_is_kept(
+def test_an_unreadable_checkpoint_is_kept(
     fault: Callable[[Path], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Checkpoints(tmp_path)
@@ -88,7 +88,7 @@ def test_one_that_cannot_be_read_now_is_kept(
     assert found["step"] == 2
 
 
-def test_one_that_runs_out_of_memory_while_it_loads_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_that_does_not_fit_into_memory_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Checkpoints(tmp_path)
     path = store.save(content(1), 1)
 
@@ -102,19 +102,19 @@ def test_one_that_runs_out_of_memory_while_it_loads_is_kept(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("stored", [[1, 2], {"model": {}}, {}])
-def test_something_else_is_refused_and_kept(stored: object, tmp_path: Path) -> None:
+def test_another_file_is_refused_and_kept(stored: object, tmp_path: Path) -> None:
     path = tmp_path / "step-000000001.pt"
     torch.save(stored, path)
-    with pytest.raises(DataError, match="is no checkpoint of this version of sincere; it was left as it is"):
+    with pytest.raises(DataError, match="is not a checkpoint of this version of sincere; it was left as it is"):
         Checkpoints(tmp_path).last()
     assert path.exists()
 
 
-def test_none_readable_is_none(tmp_path: Path) -> None:
+def test_a_missing_folder_has_no_checkpoint(tmp_path: Path) -> None:
     assert Checkpoints(tmp_path / "missing").last() == (None, [])
 
 
-def test_nothing_is_executed(tmp_path: Path) -> None:
+def test_nothing_in_a_checkpoint_is_executed(tmp_path: Path) -> None:
     class Evil:
         def __reduce__(self) -> tuple[object, ...]:
             return (Path.touch, (tmp_path / "executed",))
@@ -126,7 +126,7 @@ def test_nothing_is_executed(tmp_path: Path) -> None:
     assert not (tmp_path / "executed").exists()
 
 
-def test_a_failed_write_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Checkpoints(tmp_path)
     path = store.save(content(1), 1)
 
@@ -140,7 +140,7 @@ def test_a_failed_write_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.M
     assert [left.name for left in tmp_path.iterdir()] == [path.name]
 
 
-def test_generators_continue(tmp_path: Path) -> None:
+def test_random_generators_are_restored(tmp_path: Path) -> None:
     path = Checkpoints(tmp_path).save(content(1, random=random_states()), 1)
     expected = torch.rand(3), np.random.rand(3), random.random()
     restore_random_states(read(path)["random"])

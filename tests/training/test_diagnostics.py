@@ -1,4 +1,4 @@
-"""Diagnostics see collapse and a loss at chance, and say what to do."""
+"""Diagnostics warn of collapse, of a loss at chance and of too large a batch, with a remedy."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def test_mean_similarities_against_all_pairs() -> None:
     z = torch.nn.functional.normalize(embeddings.flatten(0, 1), dim=1)
     ids = labels.repeat_interleave(3)
     s, same = z @ z.T, ids[:, None] == ids
-    own = torch.eye(60, dtype=torch.bool)
-    partner, noise = mean_similarities(embeddings, labels)
-    assert partner == pytest.approx(float(s[same & ~own].mean()))
-    assert noise == pytest.approx(float(s[~same].mean()))
+    diagonal = torch.eye(60, dtype=torch.bool)
+    positive, negative = mean_similarities(embeddings, labels)
+    assert positive == pytest.approx(float(s[same & ~diagonal].mean()))
+    assert negative == pytest.approx(float(s[~same].mean()))
 
 
-def test_no_pair_is_none() -> None:
+def test_without_a_pair_the_similarity_is_none() -> None:
     assert mean_similarities(torch.randn(2, 1, 4), torch.tensor([0, 1]))[0] is None
     assert mean_similarities(torch.randn(2, 1, 4), torch.tensor([0, 0]))[1] is None
 
@@ -38,7 +38,7 @@ def test_a_healthy_epoch_has_no_warning() -> None:
     assert warnings(row(loss=5.99, epoch=11), warmup_epochs=10) == {}, "warm-up is not over"
 
 
-def test_stuck_and_collapsed_say_what_to_do() -> None:
+def test_stuck_and_collapsed_have_a_remedy() -> None:
     stuck = warnings(row(loss=5.99), warmup_epochs=10)["stuck"]
     assert stuck.startswith("the loss 5.990 is still at its chance level 6.000: try a longer warm-up")
     collapsed = warnings(row(noise_similarity=0.97), warmup_epochs=10)["collapsed"]
@@ -46,7 +46,7 @@ def test_stuck_and_collapsed_say_what_to_do() -> None:
     assert warnings(row(noise_similarity=None), warmup_epochs=10) == {}
 
 
-def test_memory_grows_with_the_batch_and_counts_what_is_saved() -> None:
+def test_memory_of_a_step_counts_weights_and_saved_activations() -> None:
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.ReLU(), torch.nn.Flatten())
     images = torch.randn(4, 3, 16, 16)
     weights = 3 * 4 * sum(p.numel() for p in model.parameters())
@@ -59,7 +59,7 @@ def test_weights_cast_by_autocast_do_not_grow_with_the_batch() -> None:
     images = torch.randn(4, 300)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         grown = step_bytes(model, images, 1001) - step_bytes(model, images, 1)
-    assert grown < 1.2 * 1000 * 4 * 300 * 3, "activations of 300 numbers, not 90,000 weights, for each view"
+    assert grown < 1.2 * 1000 * 4 * 300 * 3, "300 activations, not 90,000 weights, for each view"
 
 
 def test_too_large_a_step_is_refused_with_a_size_that_fits() -> None:

@@ -1,4 +1,4 @@
-"""Micro-batches give the gradient of the whole batch, with the memory of a piece."""
+"""Micro-batches give the gradient of the whole batch."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def test_dropout_is_the_same_in_both_passes() -> None:
             parameter.grad = None
     squares = sum(float(gradient.square().sum()) for gradient in gradients)
     torch.manual_seed(7)
-    network(dropout=True)  # the random numbers that making it takes
+    network(dropout=True)  # consumes the random numbers of its initialisation
     after, _ = in_pieces(model, 4)
     assert float(value - after) == pytest.approx(step * squares, rel=1e-2)
 
 
-def test_batch_norms_count_each_piece_once() -> None:
+def test_running_statistics_count_each_micro_batch_once() -> None:
     once, pieced = network("batch"), network("batch")
     for piece in images().split(16):
         once(piece)
@@ -85,7 +85,7 @@ def test_batch_norms_count_each_piece_once() -> None:
     assert all(m.momentum == 0.1 for m in pieced.modules() if isinstance(m, nn.BatchNorm2d))
 
 
-def test_group_norms_take_the_place_of_all_batch_norms() -> None:
+def test_group_norms_replace_all_batch_norms() -> None:
     model = network("group")
     kinds = {type(module) for module in model.modules()}
     assert nn.GroupNorm in kinds

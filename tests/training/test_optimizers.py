@@ -1,4 +1,4 @@
-"""SGD is torch's; Muon's updates of matrices are orthogonal."""
+"""Parameter groups and learning rates of the optimizers; the updates of Muon are orthogonal."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from sincere.training.optimizers import Muon, OptimizerSettings, make_optimizer,
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (5, 40), (40, 5), (16, 27)])
-def test_orthogonalized_keeps_directions_and_levels_strengths(shape: tuple[int, int]) -> None:
+def test_orthogonalized_keeps_singular_vectors_and_equalises_singular_values(shape: tuple[int, int]) -> None:
     torch.manual_seed(0)
     matrix = torch.randn(shape)
     u, _, v = torch.linalg.svd(matrix, full_matrices=False)
     result = orthogonalized(matrix)
-    strengths = torch.linalg.svdvals(result)
-    assert strengths.min() > 0.6
-    assert strengths.max() < 1.3
-    # The exact answer is u v'; the iteration is rough in strength, not in direction.
+    singular_values = torch.linalg.svdvals(result)
+    assert singular_values.min() > 0.6
+    assert singular_values.max() < 1.3
+    # The exact result is u v'; the iteration is inexact in the singular values, not in the singular vectors.
     assert float((result * (u @ v)).sum() / (result.norm() * (u @ v).norm())) > 0.97
 
 
-def test_orthogonalized_of_nothing_is_nothing() -> None:
+def test_orthogonalized_of_zero_is_zero() -> None:
     assert torch.equal(orthogonalized(torch.zeros(4, 6)), torch.zeros(4, 6))
 
 
@@ -39,7 +39,7 @@ def test_a_first_step_of_muon_by_hand() -> None:
 
 
 def test_steps_of_muon_on_a_tall_matrix_by_hand() -> None:
-    """Two steps, so that momentum counts, on a matrix with more rows than columns, whose update is scaled."""
+    """Two steps, so that momentum takes part, on a matrix with more rows than columns, whose update is scaled."""
     torch.manual_seed(0)
     weight = nn.Parameter(torch.randn(12, 3))
     expected, momentum = weight.detach().clone(), torch.zeros(12, 3)
@@ -52,7 +52,7 @@ def test_steps_of_muon_on_a_tall_matrix_by_hand() -> None:
     torch.testing.assert_close(weight.detach(), expected)
 
 
-def test_tokens_are_no_matrices() -> None:
+def test_tokens_are_optimised_as_vectors() -> None:
     model = nn.Module()
     model.position = nn.Parameter(torch.zeros(1, 17, 8))
     model.map = nn.Linear(8, 8, bias=False)
@@ -62,7 +62,7 @@ def test_tokens_are_no_matrices() -> None:
 
 
 @pytest.mark.parametrize("decayed", [True, False])
-def test_norms_and_biases_are_decayed_if_asked(decayed: bool) -> None:
+def test_weight_decay_of_norms_and_biases_is_optional(decayed: bool) -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
     optimizer = make_optimizer(model, OptimizerSettings(weight_decay=0.25, decay_norms_and_biases=decayed))
     matrices, vectors = optimizer.param_groups
@@ -73,7 +73,7 @@ def test_norms_and_biases_are_decayed_if_asked(decayed: bool) -> None:
     assert matrices["peak"] == matrices["lr"] == 0.5
 
 
-def test_muon_leaves_norms_and_biases_undecayed_at_their_own_rate() -> None:
+def test_norms_and_biases_under_muon_have_their_own_rate_and_no_decay() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
     matrices, vectors = make_optimizer(model, OptimizerSettings("muon", 0.06, weight_decay=0.17)).param_groups
     assert (matrices["peak"], matrices["weight_decay"]) == (0.06, 0.17)

@@ -21,7 +21,7 @@ def test_the_papers_curve() -> None:
     assert learning_rate_factor(n_steps - 1, n_steps, n_warmup) == pytest.approx(0.001, abs=1e-12)
 
 
-def test_it_rises_then_falls() -> None:
+def test_the_learning_rate_rises_then_falls() -> None:
     curve = [learning_rate_factor(t, 200, 20) for t in range(200)]
     assert curve[:21] == sorted(curve[:21])
     assert curve[20:] == sorted(curve[20:], reverse=True)

@@ -84,7 +84,7 @@ def test_the_classifiers_are_stored_and_predict(evaluated: Path) -> None:
         assert class_names == ("0", "1", "2")
         right = probe.correct(torch.from_numpy(stored["test.features"]), torch.from_numpy(stored["test.labels"]))
         assert float(right.mean()) == pytest.approx(row.metrics[metric].estimate)
-    with pytest.raises(DataError, match="is missing, or is no classifier"):
+    with pytest.raises(DataError, match="is missing, or is not the classifier"):
         Probe.load(evaluated / EMBEDDINGS)
 
 

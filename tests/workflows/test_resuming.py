@@ -80,7 +80,7 @@ def test_a_truncated_checkpoint_falls_back_and_says_so(
     newest.write_bytes(newest.read_bytes()[:1000])
     sincere.train(resume=True, out=tmp_path / "run", quiet=True)
     said = capsys.readouterr().err.replace("\n", " ")
-    assert f"note: {newest}: is cut off or damaged, and was moved aside; resuming from the one before" in said
+    assert f"note: {newest}: is truncated or damaged, and was moved aside; resuming from the one before" in said
     again = weights(tmp_path / "run")
     assert all(torch.equal(whole[name], again[name]) for name in whole)
 
@@ -133,7 +133,7 @@ def test_changed_data_are_noticed_and_moved_data_are_not_minded(
     assert sincere.train(resume=True, out=run, data=moved, quiet=True).epochs == 4
 
 
-@pytest.mark.parametrize("damage", ["is cut off or damaged", "is missing"])
+@pytest.mark.parametrize("damage", ["is truncated or damaged", "is missing"])
 def test_a_damaged_best_checkpoint_does_not_keep_a_run_from_its_end(
     damage: str, data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

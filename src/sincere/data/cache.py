@@ -1,6 +1,8 @@
-"""Images decoded once, in parallel, into a memory-mapped array that is found again while its sources are unchanged.
+"""The cache on disk: entries that are published atomically, and the decoded images that most of them hold.
 
-A checksum of every image is kept beside it. What is damaged is decoded anew.
+An entry is a folder whose name tells its subject (such as the training images of a data set) and the state of its
+sources; while the sources are unchanged it is used again, and a new state replaces it. Image files are decoded once, in
+parallel, into a memory-mapped array with a checksum of every image. A damaged entry is computed again.
 """
 
 from __future__ import annotations
@@ -27,27 +29,86 @@ from numpy.typing import NDArray
 from sincere.data.decode import BadImageError
 from sincere.data.load_options import Progress
 from sincere.errors import DataError, first_line
-from sincere.records.files import LOCK, locked
+from sincere.records.files import LOCK, UNFINISHED, locked, publish_folder
 from sincere.records.npz import read_arrays, write_arrays
 
 Pixels = NDArray[np.uint8]
 Positions = NDArray[np.int64]
 Decoder = Callable[[int], Pixels]
-AT_ONCE = 32  # images that one task of a thread decodes
 
 IMAGES, ABOUT = "images.bin", "about.npz"
-_UNFINISHED = ".unfinished-"
-_STALE_SECONDS = 24 * 3600.0  # without any change, where no lock tells whether its writer is alive
+CHUNK = 32  # images that a thread decodes as one task
+STALE_SECONDS = 24 * 3600.0  # age of an unfinished entry without a lock from which on its writer counts as dead
+
+
+def cache_key(*parts: object) -> str:
+    """Return a short content hash of these parts, for the name of an entry."""
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:24]
+
+
+def entry_path(folder: Path, subject: tuple[object, ...], state: tuple[object, ...]) -> Path:
+    """Return the path of the entry on `subject` whose sources are in `state`."""
+    return folder / f"{cache_key(*subject)}-{cache_key(*state)}"
+
+
+@contextmanager
+def new_entry(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder, which becomes the entry at `path` on success and is removed on an error.
+
+    Older entries on the same subject are removed as well. An entry that exists at `path` is taken to be damaged.
+
+    Raises:
+        DataError: The cache cannot be written: it is not a folder, the disk is full, or permission is denied.
+    """
+    work = path.parent / f"{UNFINISHED}-{uuid4().hex}"  # with the default mode, so that other users can read the entry
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_stale(path.parent)
+        shutil.rmtree(path, ignore_errors=True)
+        with locked(work):
+            yield work
+            (work / LOCK).unlink()
+            _publish(work, path)
+    except OSError as error:
+        remedy = "make room or choose another folder with $SINCERE_HOME"
+        raise DataError(f"{path.parent}: cached images cannot be written ({first_line(error)}); {remedy}") from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _publish(work: Path, path: Path) -> None:
+    try:
+        publish_folder(work, path)
+    except OSError:
+        if not path.is_dir():  # else another process published the same entry first
+            raise
+    subject = path.name.split("-")[0]
+    for older in path.parent.glob(f"{subject}-*"):
+        if older != path:
+            shutil.rmtree(older, ignore_errors=True)
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove the unfinished entries of killed processes, but none that is still being written."""
+    for left in folder.glob(f"{UNFINISHED}-*"):
+        try:
+            if (left / LOCK).exists():
+                with locked(left):  # fails while its writer is alive
+                    shutil.rmtree(left, ignore_errors=True)
+            elif time.time() - max(path.stat().st_mtime for path in (left, *left.iterdir())) > STALE_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
+        except (OSError, DataError):  # its writer has just finished, or is still writing
+            continue
 
 
 @dataclass(frozen=True, eq=False)
 class DecodedImages:
-    """Images as the cache holds them.
+    """Decoded images in the cache.
 
     Attributes:
-        pixels: (k, h, w, c), memory-mapped.
-        positions: Which of the source's images they are (k,), ascending.
-        checksums: CRC-32 of each (k,).
+        pixels: Memory-mapped pixels (k, h, w, c).
+        positions: Position of each image in the source (k,), ascending.
+        checksums: CRC-32 of each image (k,).
     """
 
     pixels: Pixels
@@ -61,7 +122,7 @@ def checksums_of(pixels: Pixels) -> NDArray[np.uint32]:
 
 
 def decoded_images(
-    place: Path,
+    path: Path,
     decode: Decoder,
     n_images: int,
     *,
@@ -69,36 +130,36 @@ def decoded_images(
     skip_bad: bool,
     progress: Progress | None = None,
     workers: int | None = None,
-    anew: bool = False,
+    refresh: bool = False,
 ) -> DecodedImages:
-    """Return the images that `decode` makes of 0 to n_images - 1, from the cache if `place` holds them already.
+    """Return the images that `decode` returns for 0 to n_images - 1, from the cache entry at `path` if it is intact.
 
     Args:
-        place: Where the cache keeps them.
-        decode: Position to pixels.
-        n_images: How many there are.
-        source: What they are, for messages.
-        skip_bad: Whether to leave out images that cannot be decoded, instead of stopping.
-        progress: Told (done, total).
-        workers: Threads; all cores by default.
-        anew: Whether what is stored is known to be damaged.
+        path: Path of the cache entry.
+        decode: Maps a position to pixels.
+        n_images: Number of images.
+        source: Name of the images, for error messages.
+        skip_bad: Whether to leave out images that cannot be decoded, instead of raising.
+        progress: Called with (done, total) while images are decoded.
+        workers: Number of threads; all cores by default.
+        refresh: Whether to decode again although there is an entry, because it is known to be damaged.
 
     Raises:
         DataError: An image is bad and `skip_bad` is off, or all are; or the cache cannot be written.
     """
-    found = None if anew else _read(place, n_images)
-    if found is None:
-        with new_entry(place) as work:
-            if not _decode_into(work, n_images, _decoded(decode, n_images, skip_bad, progress, workers)):
+    images = None if refresh else _read(path, n_images)
+    if images is None:
+        with new_entry(path) as work:
+            if not _write(work, n_images, _decoded_chunks(decode, n_images, skip_bad, progress, workers)):
                 raise DataError(f"{source}: none of the {n_images} images can be read")
-        found = _read(place, n_images)
-    if found is None:
-        raise DataError(f"{place}: was changed by another process while it was written; try again")
-    return found
+        images = _read(path, n_images)
+    if images is None:
+        raise DataError(f"{path}: was changed by another process while it was written; try again")
+    return images
 
 
 def good_positions(
-    place: Path,
+    path: Path,
     decode: Decoder,
     n_images: int,
     *,
@@ -106,27 +167,27 @@ def good_positions(
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> Positions:
-    """Return the positions that can be decoded, found out once and kept at `place`.
+    """Return the positions of the images that can be decoded, computed once and kept in the cache entry at `path`.
 
     Raises:
-        DataError: None can; or the cache cannot be written.
+        DataError: No image can be decoded, or the cache cannot be written.
     """
-    stored = _about(place, n_images)
+    stored = _read_about(path, n_images)
     if stored is not None:
         return stored[0]
-    with closing(_decoded(decode, n_images, True, progress, workers)) as decoded:
-        good = np.concatenate([positions for positions, _ in decoded] or [np.zeros(0, dtype=np.int64)])
+    with closing(_decoded_chunks(decode, n_images, True, progress, workers)) as chunks:
+        good = np.concatenate([positions for positions, _ in chunks] or [np.zeros(0, dtype=np.int64)])
     if not len(good):
         raise DataError(f"{source}: none of the {n_images} images can be read")
-    with new_entry(place) as work:
+    with new_entry(path) as work:
         write_arrays(work / ABOUT, {"positions": good})
     return good
 
 
-def _about(place: Path, n_images: int) -> tuple[Positions, dict[str, NDArray[np.generic]]] | None:
-    """Return the stored positions and what else is known, or None if anything is missing or damaged."""
+def _read_about(path: Path, n_images: int) -> tuple[Positions, dict[str, NDArray[np.generic]]] | None:
+    """Return the stored positions and all arrays of about.npz, or None if anything is missing or damaged."""
     try:
-        arrays = read_arrays(place / ABOUT, remedy="")
+        arrays = read_arrays(path / ABOUT, remedy="")
         positions = arrays["positions"]
     except (DataError, FileNotFoundError, KeyError):
         return None
@@ -136,49 +197,50 @@ def _about(place: Path, n_images: int) -> tuple[Positions, dict[str, NDArray[np.
     return positions, arrays
 
 
-def _read(place: Path, n_images: int) -> DecodedImages | None:
-    found = _about(place, n_images)
-    if found is None:
+def _read(path: Path, n_images: int) -> DecodedImages | None:
+    """Return the images of an entry, or None if anything is missing or damaged; checksums are not verified here."""
+    about = _read_about(path, n_images)
+    if about is None:
         return None
-    positions, arrays = found
+    positions, arrays = about
     try:
         shape = tuple(int(side) for side in arrays["shape"])
         checksums = arrays["checksums"]
         if checksums.dtype != np.uint32 or checksums.shape != positions.shape or len(shape) != 3:
             return None
-        size = (place / IMAGES).stat().st_size
+        size = (path / IMAGES).stat().st_size
         if size != len(positions) * int(np.prod(shape)):
             return None
-        pixels = np.memmap(place / IMAGES, dtype=np.uint8, mode="r", shape=(len(positions), *shape))
+        pixels = np.memmap(path / IMAGES, dtype=np.uint8, mode="r", shape=(len(positions), *shape))
     except (OSError, KeyError, TypeError, ValueError):
         return None
     return DecodedImages(pixels, positions, checksums.astype(np.uint32))
 
 
-def _decode_into(work: Path, n_images: int, decoded: Generator[tuple[Positions, Pixels], None, None]) -> bool:
-    """Write the images, and tell whether there were any."""
+def _write(work: Path, n_images: int, chunks: Generator[tuple[Positions, Pixels], None, None]) -> bool:
+    """Write the decoded images and return whether there were any."""
     array: Pixels | None = None
     positions, checksums, n_done = list[Positions](), list[NDArray[np.uint32]](), 0
-    with closing(decoded):
-        for some, pixels in decoded:
+    with closing(chunks):
+        for chunk, pixels in chunks:
             if array is None:
                 shape = pixels.shape[1:]
-                array = _reserved(work / IMAGES, (n_images, *shape))
-            array[n_done : n_done + len(some)] = pixels
-            n_done += len(some)
-            positions.append(some)
+                array = _allocated(work / IMAGES, (n_images, *shape))
+            array[n_done : n_done + len(chunk)] = pixels
+            n_done += len(chunk)
+            positions.append(chunk)
             checksums.append(checksums_of(pixels))
     if array is None:
         return False
     array.flush()  # type: ignore[attr-defined]
-    os.truncate(work / IMAGES, n_done * int(np.prod(shape)))  # the room of bad images
+    os.truncate(work / IMAGES, n_done * int(np.prod(shape)))  # gives back the space of bad images
     about: dict[str, NDArray[Any]] = {"positions": np.concatenate(positions), "shape": np.array(shape)}
     write_arrays(work / ABOUT, {**about, "checksums": np.concatenate(checksums)})
     return True
 
 
-def _reserved(path: Path, shape: tuple[int, ...]) -> Pixels:
-    """Return a new mapped file whose room is taken now: a full disk under a memory map would kill the process."""
+def _allocated(path: Path, shape: tuple[int, ...]) -> Pixels:
+    """Return a new memory-mapped file with its disk space allocated: a full disk would kill the process later."""
     n_bytes = int(np.prod(shape))
     with path.open("w+b") as file:
         if hasattr(os, "posix_fallocate"):
@@ -190,14 +252,14 @@ def _reserved(path: Path, shape: tuple[int, ...]) -> Pixels:
     return np.memmap(path, dtype=np.uint8, mode="r+", shape=shape)
 
 
-def _decoded(
+def _decoded_chunks(
     decode: Decoder, n_images: int, skip_bad: bool, progress: Progress | None, workers: int | None
 ) -> Generator[tuple[Positions, Pixels], None, None]:
-    """Yield positions and pixels of the images that can be decoded, some at a time, in order."""
+    """Yield positions and pixels of the images that can be decoded, in order, a chunk at a time."""
 
-    def some_from(start: int) -> tuple[Positions, Pixels]:
+    def decode_chunk(start: int) -> tuple[Positions, Pixels]:
         good, pixels = list[int](), list[Pixels]()
-        for position in range(start, min(start + AT_ONCE, n_images)):
+        for position in range(start, min(start + CHUNK, n_images)):
             try:
                 pixels.append(decode(position))
                 good.append(position)
@@ -209,82 +271,22 @@ def _decoded(
     n_workers = workers or os.cpu_count() or 1
     with ThreadPoolExecutor(n_workers) as pool:
         try:
-            starts = iter(range(0, n_images, AT_ONCE))
+            starts = iter(range(0, n_images, CHUNK))
             upcoming: deque[Future[tuple[Positions, Pixels]]] = deque()
             for start in starts:
-                upcoming.append(pool.submit(some_from, start))
+                upcoming.append(pool.submit(decode_chunk, start))
                 if len(upcoming) > 2 * n_workers:
                     break
             done = 0
             while upcoming:
                 good, pixels = upcoming.popleft().result()
                 if (start := next(starts, -1)) >= 0:
-                    upcoming.append(pool.submit(some_from, start))
-                done = min(done + AT_ONCE, n_images)
+                    upcoming.append(pool.submit(decode_chunk, start))
+                done = min(done + CHUNK, n_images)
                 if progress is not None:
                     progress(done, n_images)
                 if len(good):
                     yield good, pixels
-        except BaseException:  # Ctrl-C too, and the reader's end: do not wait for all the others
+        except BaseException:  # also Ctrl-C and a closed generator: do not wait for the remaining tasks
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def cache_key(*parts: object) -> str:
-    """Return a name for what these parts describe."""
-    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:24]
-
-
-def entry(folder: Path, subject: tuple[object, ...], state: tuple[object, ...]) -> Path:
-    """Return the place of what is kept about `subject` while its sources are in `state`."""
-    return folder / f"{cache_key(*subject)}-{cache_key(*state)}"
-
-
-@contextmanager
-def new_entry(place: Path) -> Iterator[Path]:
-    """Give a folder to write into; it becomes `place` when the block ends well, and goes when it does not.
-
-    Older entries on the same subject go as well. What stands at `place` already is taken to be damaged.
-
-    Raises:
-        DataError: The cache cannot be written: it is no folder, or full, or not ours.
-    """
-    work = place.parent / f"{_UNFINISHED}{uuid4().hex}"  # made as any folder, so that others may read the result
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        _remove_stale(place.parent)
-        shutil.rmtree(place, ignore_errors=True)
-        with locked(work):
-            yield work
-            (work / LOCK).unlink()
-            _publish(work, place)
-    except OSError as error:
-        remedy = "make room or choose another folder with $SINCERE_HOME"
-        raise DataError(f"{place.parent}: cached images cannot be written ({first_line(error)}); {remedy}") from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def _publish(work: Path, place: Path) -> None:
-    try:
-        os.replace(work, place)
-    except OSError:
-        if not place.is_dir():  # else another process was quicker, with the same result
-            raise
-    subject = place.name.split("-")[0]
-    for older in place.parent.glob(f"{subject}-*"):
-        if older != place:
-            shutil.rmtree(older, ignore_errors=True)
-
-
-def _remove_stale(folder: Path) -> None:
-    """Remove what processes that were killed have left, but nothing that one is still writing."""
-    for left in folder.glob(f"{_UNFINISHED}*"):
-        try:
-            if (left / LOCK).exists():
-                with locked(left):  # its writer is gone, and the lock with it
-                    shutil.rmtree(left, ignore_errors=True)
-            elif time.time() - max(path.stat().st_mtime for path in (left, *left.iterdir())) > _STALE_SECONDS:
-                shutil.rmtree(left, ignore_errors=True)
-        except (OSError, DataError):  # its process has just finished, or is at work
-            continue

@@ -1,4 +1,4 @@
-"""The data sets by name, and one function that loads any of them, a folder or an .npz. Starts no torch by itself."""
+"""The data sets by name, and one function that loads any of them, a folder or an .npz. Does not import torch."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NamedSet:
-    """A data set the package knows.
+    """A data set that can be loaded by name.
 
     Attributes:
-        loader: "module:attribute" of a function from settings to the data set.
-        about: What it shows, in a few words.
-        n_train: Images to learn from, in the split used here.
-        n_test: Images to test on.
-        n_classes: Classes.
-        side: Side of its images in pixels; None where they vary.
-        folder: Where it stands under the root of all data sets, as torchvision lays it out; None where it is embedded.
+        loader: "module:attribute" of a function from `LoadOptions` to the data set.
+        about: Description of the images in a few words.
+        n_train: Number of training images, in the split used here.
+        n_test: Number of test images.
+        n_classes: Number of classes.
+        side: Side of the images in pixels; None where they vary.
+        folder: Path below the root of all data sets, in torchvision's layout; None where it ships with a package.
     """
 
     loader: str
@@ -39,7 +39,7 @@ class NamedSet:
     folder: str | None
 
     def on_disk(self, root: Path) -> bool:
-        """Tell whether it can be loaded without a download."""
+        """Return whether the data set can be loaded without a download."""
         return self.folder is None or (root / self.folder).is_dir()
 
 
@@ -63,11 +63,16 @@ DATASETS: dict[str, NamedSet] = {
 def load_dataset(
     source: str | Path, settings: LoadOptions | None = None, *, classes: Sequence[str] | None = None
 ) -> Dataset:
-    """Load a data set by name, a folder of class folders, or an .npz, whole or only some classes.
+    """Load a data set by name, a folder of class folders, or an .npz.
+
+    Args:
+        source: Name, folder or file.
+        settings: How to load it.
+        classes: Names of the classes to keep; all by default.
 
     Raises:
-        DataError: There is no such name or path (the message says which names are near), or the data are wrong, or
-            `classes` leaves fewer than two or names one twice.
+        DataError: There is no such name or path (the message suggests a name), the data are wrong, or `classes` has
+            fewer than two names or one twice.
         InputValueError: `classes` names a class that the data set does not have.
 
     Example:

@@ -1,4 +1,4 @@
-"""Class folders of images: which files they hold, and which class each file is of. Starts no torch."""
+"""Class folders of images: their files and the label of each file. Does not import torch."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class LabelledFiles:
     """Image files in a fixed order.
 
     Attributes:
-        part: Which part of the data set they are.
-        files: The files.
-        labels: Class of each.
-        ids: Which image of the source each is.
-        split: Seed of the split they come from; None if they came apart.
+        part: Part of the data set: train, test or val.
+        files: Paths of the files.
+        labels: Class of each file.
+        ids: Id of each image: its position in the source.
+        split: Random seed of the train/test split; None if the source has separate parts.
     """
 
     part: str
@@ -37,17 +37,17 @@ class LabelledFiles:
         return len(self.labels)
 
     def subset(self, part: str, chosen: NDArray[np.int64], *, split: int) -> LabelledFiles:
-        """Return some of the files as a part of their own."""
+        """Return some of the files as a separate part."""
         return LabelledFiles(part, self.files.subset(chosen), self.labels[chosen], self.ids[chosen], split)
 
 
 def labelled_files(part: str, files: FileList, labels: Sequence[int] | NDArray[np.int64]) -> LabelledFiles:
-    """Return a part that has all images of its source, so that ids count them."""
+    """Return a part with all images of its source; ids are counted from 0."""
     return LabelledFiles(part, files, np.asarray(labels, dtype=np.int64), np.arange(len(files), dtype=np.int64))
 
 
 def folder_files(root: Path) -> FileList:
-    """Return all files that `load_folder` would load.
+    """Return all files that `load_folder` loads.
 
     Raises:
         DataError: As `load_folder`.
@@ -58,7 +58,7 @@ def folder_files(root: Path) -> FileList:
 
 
 def folder_parts(root: Path) -> tuple[str, ...]:
-    """Return the names of the parts, or one empty name where the class folders stand at the top."""
+    """Return the names of the parts, or one empty name where the class folders are at the top."""
     if not (root / "train").is_dir():
         return ("",)
     held_out = next((part for part in ("test", "val") if (root / part).is_dir()), None)
@@ -74,29 +74,29 @@ def class_files(root: Path, part: str, names: tuple[str, ...] | None = None) -> 
         folders = sorted(path for path in top.iterdir() if path.is_dir() and not path.name.startswith("."))
     except OSError as error:
         raise DataError(f"{top}: cannot be read ({error.strerror})") from error
-    found = [printable(folder.name) for folder in folders]
+    folder_names = [printable(folder.name) for folder in folders]
     if names is None:
-        names = tuple(found)
+        names = tuple(folder_names)
         if len(set(names)) < len(names):
-            raise DataError(f"{top}: two class folders have the same name: {_twice(found)}")
+            raise DataError(f"{top}: two class folders have the same name: {_first_duplicate(folder_names)}")
     if len(names) < 2:
         raise DataError(f"{top}: at least two class folders are needed; got {len(names)}")
-    numbers = {name: label for label, name in enumerate(names)}
+    label_of = {name: label for label, name in enumerate(names)}
     paths, labels = list[bytes](), list[int]()
-    for folder, name in zip(folders, found, strict=True):
-        if name not in numbers:
+    for folder, name in zip(folders, folder_names, strict=True):
+        if name not in label_of:
             raise DataError(f"{folder}: is a class that train/ does not have")
         if folder.is_symlink() and root.resolve().is_relative_to(folder.resolve()):
-            raise DataError(f"{folder}: is a link to a folder that holds the data set itself; remove it")
+            raise DataError(f"{folder}: is a link to a folder that contains the data set itself; remove it")
         images = files_below(root, os.path.join(part, folder.name))
         if not images:
             raise DataError(f"{folder}: class folder without any image")
         paths += images
-        labels += [numbers[name]] * len(images)
+        labels += [label_of[name]] * len(images)
     if not paths:
         raise DataError(f"{top}: has no class folders; it needs those of train/")
     return names, labelled_files(top.name, file_list(root, paths), labels)
 
 
-def _twice(names: list[str]) -> str:
+def _first_duplicate(names: list[str]) -> str:
     return next(name for name in names if names.count(name) > 1)

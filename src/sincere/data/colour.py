@@ -1,7 +1,7 @@
-"""Colour changes of a whole batch, each image by its own factors and in its own order, as torchvision's ColorJitter.
+"""Colour jitter of a batch, with random factors and a random order per image, as torchvision's ColorJitter.
 
-Images are float in [0, 1], (n, 3, h, w). kornia's batched ColorJitter draws one order per call, which would make an
-image's view depend on its batch; here images are grouped by their order.
+Images are float in [0, 1], (n, 3, h, w). kornia's batched ColorJitter draws one order per call, which would make the
+view of an image depend on its batch; here images are grouped by their order.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from itertools import permutations
 import torch
 from torch import Tensor
 
-from sincere.data.counter_rng import Draws
+from sincere.data.counter_rng import CounterRNG
 
 _ORDERS = torch.tensor(list(permutations(range(4))))  # (24, 4)
-_LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601-2, as PIL and torchvision
+_LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601-2, rounded as torchvision does in its augmentations
 
 
-def jitter(images: Tensor, draws: Draws, strength: tuple[float, float, float, float], chance: float) -> Tensor:
-    """Change brightness, contrast, saturation and hue of a share of the images.
+def jitter(images: Tensor, rng: CounterRNG, strength: tuple[float, float, float, float], probability: float) -> Tensor:
+    """Change brightness, contrast, saturation and hue of each image with this probability.
 
-    The first three are multiplied by a factor uniform in [1 - strength, 1 + strength], the hue is turned by up to
-    +-strength of a full circle.
+    The factors of the first three are uniform in [1 - strength, 1 + strength]; the hue is rotated by up to +-strength
+    of a full circle.
     """
     names = ("brightness", "contrast", "saturation")
     factors = [
-        draws.uniform(f"jitter/{name}", max(0.0, 1 - s), 1 + s)[:, None, None, None]
+        rng.uniform(f"jitter/{name}", max(0.0, 1 - s), 1 + s)[:, None, None, None]
         for name, s in zip(names, strength, strict=False)
     ]
-    factors.append(draws.uniform("jitter/hue", -strength[3], strength[3])[:, None, None])
-    order = (draws.uniform("jitter/order") * len(_ORDERS)).long()
-    order = torch.where(draws.chance("jitter", chance), order, len(_ORDERS))  # the last group stays as it is
+    factors.append(rng.uniform("jitter/hue", -strength[3], strength[3])[:, None, None])
+    order = (rng.uniform("jitter/order") * len(_ORDERS)).long()
+    order = torch.where(rng.bernoulli("jitter", probability), order, len(_ORDERS))  # the last group is unchanged
     by_order = order.argsort(stable=True)
     ends = torch.bincount(order, minlength=len(_ORDERS) + 1).cumsum(0).tolist()
     result = images[by_order]
@@ -44,7 +44,7 @@ def jitter(images: Tensor, draws: Draws, strength: tuple[float, float, float, fl
 
 
 def grey(images: Tensor) -> Tensor:
-    """Return the luma (n, 1, h, w)."""
+    """Return the luma (n, 1, h, w) of colour images (n, 3, h, w)."""
     r, g, b = images.unbind(1)
     return (r * _LUMA[0]).add_(g, alpha=_LUMA[1]).add_(b, alpha=_LUMA[2]).unsqueeze_(1)
 
@@ -63,24 +63,24 @@ def _saturation_(images: Tensor, factor: Tensor) -> None:
     images.mul_(factor).add_(luma.mul_(1 - factor)).clamp_(0, 1)
 
 
-def _hue_(images: Tensor, turn: Tensor) -> None:
-    """Turn the hue of HSV; value and saturation stay."""
+def _hue_(images: Tensor, rotation: Tensor) -> None:
+    """Rotate the hue of HSV; value and saturation stay."""
     r, g, b = images.unbind(1)
     value = torch.maximum(torch.maximum(r, g), b)
     chroma = value - torch.minimum(torch.minimum(r, g), b)
     scale = chroma.clamp_min(1e-8)
-    # Hue in parts of the circle, from the largest channel; grey has none, and none is needed for it.
+    # Hue as a fraction of the circle, from the largest channel; that of grey pixels is arbitrary and has no effect.
     scale = (1 / 6) / scale
     hue = torch.where(
         r == value, (g - b) * scale, torch.where(g == value, (b - r) * scale + 1 / 3, (r - g) * scale - 1 / 3)
     )
-    hue += turn
+    hue += rotation
     for channel, offset in enumerate((0.0, -1 / 3, 1 / 3)):
-        # A channel lacks none of the chroma within a sixth of the circle around its colour, and all beyond a third.
-        away = hue + offset
-        away -= away.round()
-        lack = away.abs_().mul_(6).sub_(1).clamp_(0, 1)
-        torch.addcmul(value, chroma, lack, value=-1, out=images[:, channel])
+        # A channel equals the value within a sixth of the circle around its colour, and value - chroma beyond a third.
+        distance = hue + offset
+        distance -= distance.round()
+        deficit = distance.abs_().mul_(6).sub_(1).clamp_(0, 1)
+        torch.addcmul(value, chroma, deficit, value=-1, out=images[:, channel])
 
 
 _OPERATIONS = (_brightness_, _contrast_, _saturation_, _hue_)

@@ -1,9 +1,9 @@
-"""Random numbers as a function of (seed, round, image id, view, purpose): no generator, no state.
+"""Counter-based random numbers: a function of (seed, visit, image id, view, purpose), without any state.
 
-The same image gets the same draw whatever batch, rank, micro-batch or worker it is in, and after any resume. The round
-tells an image's showings apart: with the epoch in its place, one shown twice in an epoch would get the same views. Each
-number is a 64-bit counter hashed by two rounds of SplitMix64's finaliser (Steele, Lea, Flood 2014), vectorised over the
-images on their device.
+An image gets the same numbers in whatever batch, process, micro-batch or worker thread it is augmented, and after a
+resume. The visit number tells apart the times that an image is used: with the epoch in its place, an image that comes
+twice in an epoch would get the same views. Each number is a 64-bit counter, hashed twice by the finaliser of SplitMix64
+(Steele, Lea and Flood 2014, https://doi.org/10.1145/2660193.2660195), vectorised over the images on their device.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 @dataclass(frozen=True, eq=False)
-class Draws:
-    """Draws for a batch of images.
+class CounterRNG:
+    """Random numbers for a batch of images.
 
     Attributes:
-        seed: Of the run.
-        rounds: Which of its showings this is for each image, (n,) int64.
+        seed: Random seed of the run.
+        visits: Visit number of each image, (n,) int64; no image has the same one twice.
         ids: Id of each image, (n,) int64.
-        view: Which view of the image.
+        view: Index of the view.
     """
 
     seed: int
-    rounds: Tensor
+    visits: Tensor
     ids: Tensor
     view: int
 
@@ -42,7 +42,7 @@ class Draws:
         return self.uniforms([purpose], low, high)[0]
 
     def uniforms(self, purposes: Sequence[str], low: float = 0.0, high: float = 1.0) -> Tensor:
-        """Return (purposes, n) numbers, each as `uniform` draws it, in one go."""
+        """Return (purposes, n) numbers: a row as `uniform` returns it for each purpose."""
         keys = []
         for purpose in purposes:
             key = 0
@@ -51,17 +51,17 @@ class Draws:
             keys.append((_signed(key), _signed(_hash_int(key + _GOLDEN & _MASK))))
         before, between = torch.tensor(keys, device=self.ids.device).T.unsqueeze(-1)  # each (purposes, 1)
         images = _hash_tensor(self.ids * _signed(_GOLDEN) + before)
-        bits = _hash_tensor(images + self.rounds * _signed(_GOLDEN) + between)
-        unit = _shift(bits, 40).to(torch.float32) * 2.0**-24  # 24 bits: all that float32 holds
+        bits = _hash_tensor(images + self.visits * _signed(_GOLDEN) + between)
+        unit = _shift(bits, 40).to(torch.float32) * 2.0**-24  # 24 bits: the precision of float32
         return unit * (high - low) + low
 
     def normal(self, purpose: str) -> Tensor:
-        """Return one standard normal number per image (Box and Muller)."""
+        """Return one standard normal number per image, by the Box-Muller transform."""
         radius = torch.sqrt(-2 * torch.log1p(-self.uniform(f"{purpose}/radius")))
         return radius * torch.cos(2 * math.pi * self.uniform(f"{purpose}/angle"))
 
-    def chance(self, purpose: str, probability: float) -> Tensor:
-        """Return True for about that share of the images."""
+    def bernoulli(self, purpose: str, probability: float) -> Tensor:
+        """Return True for each image with this probability."""
         return self.uniform(purpose) < probability
 
 
@@ -72,13 +72,13 @@ def _hash_int(x: int) -> int:
 
 
 def _hash_tensor(x: Tensor) -> Tensor:
-    x = (x ^ _shift(x, 30)) * _signed(_FIRST)  # int64 products wrap around, as they should
+    x = (x ^ _shift(x, 30)) * _signed(_FIRST)  # int64 products wrap around, as the hash needs
     x = (x ^ _shift(x, 27)) * _signed(_SECOND)
     return x ^ _shift(x, 31)
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
-    """Shift right without copying the sign, which torch's >> does."""
+    """Shift right and fill with zeros; torch's >> fills with the sign."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 

@@ -1,4 +1,4 @@
-"""A data set as every stage takes it: images with labels and ids, in a train and a test part."""
+"""A data set as all other stages use it: images with labels and ids, in a train and a test part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sincere.data.pixel_storage import Images
 from sincere.data.splits import stratified_split
 from sincere.errors import DataError
 
-PART_BYTES = 64 * 10**6  # of pixels read at once for statistics
+CHUNK_BYTES = 64 * 10**6  # of pixels that are read at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,12 +26,12 @@ class ImageSet:
     """Labelled images.
 
     Attributes:
-        images: Their pixels.
-        labels: Class of each image, an index into the class names.
-        ids: Which image of the source each is, counted before anything was split off or left out; they pair results of
-            different runs. Where train and test came apart they are counted in each.
-        positions: Where each image stands in `images`.
-        digests: What tells the name and content of each image from others (n, 16); None where the pixels do.
+        images: Pixels of all images in the storage, of which this set may have a part.
+        labels: Class of each image (n,), an index into the class names.
+        ids: Id of each image (n,): its position in the source before anything was split off or left out. Ids pair the
+            results of different runs. Where the source has separate train and test parts, each is counted from 0.
+        positions: Position of each image in `images` (n,).
+        digests: Hash of the name and content of each image file (n, 16); None where the pixels are hashed instead.
     """
 
     images: Images
@@ -44,21 +44,21 @@ class ImageSet:
         return len(self.labels)
 
     def subset(self, chosen: NDArray[np.int64]) -> ImageSet:
-        """Return some of the images; they keep their ids."""
+        """Return some of the images, with their ids."""
         digests = None if self.digests is None else self.digests[chosen]
         return ImageSet(self.images, self.labels[chosen], self.ids[chosen], self.positions[chosen], digests)
 
     def batches(self, n_bytes: int) -> Iterator[Tensor]:
-        """Yield the pixels in order, about `n_bytes` of them at once."""
-        at_once = max(1, n_bytes // int(np.prod(self.images.shape[1:])))
-        for start in range(0, len(self), at_once):
-            yield self.images.gather(self.positions[start : start + at_once])
+        """Yield the pixels in order, about `n_bytes` at a time."""
+        batch_size = max(1, n_bytes // int(np.prod(self.images.shape[1:])))
+        for start in range(0, len(self), batch_size):
+            yield self.images.gather(self.positions[start : start + batch_size])
 
 
 def image_set(
     images: Images, labels: Sequence[int] | NDArray[np.int64], *, ids: NDArray[np.int64] | None = None
 ) -> ImageSet:
-    """Return all images in order, with these ids, else counted from 0."""
+    """Return all images in order, with these ids; by default ids are counted from 0."""
     positions = np.arange(len(labels), dtype=np.int64)
     chosen = positions if ids is None else ids.astype(np.int64)
     return ImageSet(images, np.asarray(labels, dtype=np.int64), chosen, positions)
@@ -69,16 +69,16 @@ class Dataset:
     """A named data set.
 
     Attributes:
-        name: As on the command line.
-        train: Images to learn from; stored larger than `size` where crops gain from it, and those of test as well.
-        test: Images to test on, never augmented, shuffled or resampled.
-        class_names: In label order.
-        size: Side of the network's input, in pixels.
-        mean: Of each channel, in shares of 255, over the training images of all classes the source has.
-        std: Likewise; 1 for a channel that never changes.
-        augmentation: The named set that suits it.
-        mirror_is_same_class: Whether a mirrored image is still of its class; not for digits and letters.
-        notes: What was noticed while loading, for the user: skipped images and the like.
+        name: Name of the data set, as on the command line.
+        train: Training images. They and the test images may be stored larger than `size`, for sharper crops.
+        test: Test images, never augmented, shuffled or resampled.
+        class_names: Names of the classes, in label order.
+        size: Side of the network's input in pixels.
+        mean: Mean of each channel, scaled to [0, 1], over the training images of all classes of the source.
+        std: Standard deviation of each channel, scaled likewise; 1 for a constant channel.
+        augmentation: Name of the augmentation that suits the data.
+        mirror_is_same_class: Whether a mirrored image is still of its class; not so for digits and letters.
+        notes: Notes for the user from loading, for example on skipped images.
     """
 
     name: str
@@ -93,11 +93,11 @@ class Dataset:
     notes: tuple[str, ...] = ()
 
     def select_classes(self, names: Sequence[str]) -> Dataset:
-        """Return only these classes, numbered in the order given. Mean and standard deviation stay.
+        """Return the data set with these classes only, labelled in the order given; mean and std are unchanged.
 
         Raises:
-            InputValueError: A name is unknown; the message has the nearest one.
-            DataError: Fewer than two are given, or one twice, or the test part has none of them.
+            InputValueError: A class is unknown; the message suggests the nearest name.
+            DataError: There are fewer than two classes, one is given twice, or the test part has none of them.
         """
         old = [self.class_names.index(checks.choice("classes", "class", name, self.class_names)) for name in names]
         if len(set(old)) < 2:
@@ -115,40 +115,40 @@ class Dataset:
 
     @cached_property
     def digest(self) -> str:
-        """What tells these images and labels from others: the same wherever and whenever they are loaded.
+        """Content hash of the data set, the same on every machine.
 
-        It covers labels, ids and all content: names and bytes of image files, else every pixel.
+        It covers class names, statistics, labels, ids and the names and bytes of image files, or every pixel.
         """
-        found = hashlib.sha256(repr((self.class_names, self.mean, self.std)).encode())
+        digest = hashlib.sha256(repr((self.class_names, self.mean, self.std)).encode())
         for part in (self.train, self.test):
-            found.update(part.labels.tobytes() + part.ids.tobytes())
+            digest.update(part.labels.tobytes() + part.ids.tobytes())
             if part.digests is not None:
-                found.update(part.digests.tobytes())
+                digest.update(part.digests.tobytes())
                 continue
-            for pixels in part.batches(PART_BYTES):
-                found.update(pixels.cpu().contiguous().numpy().data)
-        return found.hexdigest()[:16]
+            for pixels in part.batches(CHUNK_BYTES):
+                digest.update(pixels.cpu().contiguous().numpy().data)
+        return digest.hexdigest()[:16]
 
     def validation_split(self, fraction: float = 0.1, *, seed: int = 0) -> tuple[ImageSet, ImageSet]:
-        """Split train, stratified, into images to learn from and images to validate on.
+        """Split the training images, stratified by class, into training and validation images.
 
-        Both are plain sets: augmentation belongs to the loader of a training run, so validation never carries it.
+        Neither is augmented: augmentation is done by the data loader of a training run.
         """
         rest, held_out = stratified_split(self.train.labels, fraction, seed=seed)
         return self.train.subset(rest), self.train.subset(held_out)
 
 
 def channel_statistics(
-    images: ImageSet, *, part_bytes: int = PART_BYTES
+    images: ImageSet, *, chunk_bytes: int = CHUNK_BYTES
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and standard deviation of each channel, in shares of 255, a part at a time.
+    """Return mean and standard deviation of each channel, scaled to [0, 1].
 
-    Values are counted, so sums are exact and the memory is that of a part: about twice `part_bytes`. A channel that
-    never changes has a standard deviation of 1: dividing by it must not blow up what differs later.
+    They are computed from the counts of the 256 values, so sums are exact, and the memory is about twice `chunk_bytes`.
+    A constant channel has a standard deviation of 1, so that normalising by it is safe.
     """
     n_channels = images.images.shape[1]
     counts = np.zeros((n_channels, 256), dtype=np.int64)
-    for pixels in images.batches(part_bytes):
+    for pixels in images.batches(chunk_bytes):
         for channel in range(n_channels):
             counts[channel] += torch.bincount(pixels[:, channel].flatten(), minlength=256).cpu().numpy()
     means, stds = [], []
@@ -156,14 +156,18 @@ def channel_statistics(
         count = sum(channel_counts)
         total = sum(value * n for value, n in enumerate(channel_counts))
         squares = sum(value * value * n for value, n in enumerate(channel_counts))
-        spread = count * squares - total * total  # whole numbers of any size: no cancellation
+        spread = count * squares - total * total  # Python integers: exact, no cancellation
         means.append(total / count / 255)
         stds.append(sqrt(spread) / count / 255 if spread else 1.0)
     return tuple(means), tuple(stds)
 
 
 def check_dataset(dataset: Dataset) -> Dataset:
-    """Raise unless the parts fit together: labels in range, at least two classes, every class in train."""
+    """Check that labels are in range, and that there are two classes or more, each with a training image.
+
+    Raises:
+        DataError: They are not; the message names the data set.
+    """
     n_classes = len(dataset.class_names)
     if n_classes < 2:
         raise DataError(f"{dataset.name}: at least two classes are needed; got {n_classes}")

@@ -1,4 +1,4 @@
-"""One image file to uint8 pixels of a fixed size, whatever it is: grey, RGB, RGBA, palette, CMYK, 16 bits, rotated."""
+"""Decodes an image file of any mode (grey, RGB, RGBA, palette, CMYK, 16 bits, EXIF-rotated) to uint8 pixels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 
 from sincere.errors import DataError, first_line
 
-# Pillow's readers of these formats decode pixels themselves; others start programs (PostScript) or are no pictures.
+# Formats that Pillow decodes itself; for others it starts programs (PostScript), or they are not pictures.
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA", "TIFF", "WEBP")
 SUFFIXES = {
     *(".apng", ".avif", ".bmp", ".dib", ".gif", ".j2k", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpf", ".jpg", ".jpx"),
@@ -30,18 +30,18 @@ def _formats() -> tuple[str, ...]:
 
 
 def open_image(source: Path | IO[bytes]) -> Image.Image:
-    """Open an image of one of the formats, whatever its name says; no other program is started for it."""
+    """Open an image of one of `FORMATS`, whatever its suffix; no external program is started."""
     return Image.open(source, formats=_formats())
 
 
 def decode(path: Path, size: int | None, *, grey: bool) -> NDArray[np.uint8]:
-    """Return the image as (h, w, c) uint8, c = 1 for grey else 3, cropped to the middle square and resized.
+    """Return the image as (h, w, c) uint8, c = 1 for grey else 3, cropped to the centre square and resized.
 
-    The camera's rotation (EXIF) is applied and transparent parts become white. Integers wider than 8 bits count as
-    16 bits, 0 to 65535; floating-point values as fractions, 0 to 1.
+    The EXIF rotation is applied and transparent parts become white. Integers of more than 8 bits are taken as 16 bits,
+    0 to 65535; floating-point values as 0 to 1.
 
     Raises:
-        DataError: The file is missing, empty, damaged, too large, out of range or no image; the message names it.
+        DataError: The file is missing, empty, damaged, too large, out of range or not an image; the message names it.
     """
     try:
         with open_image(path) as file:
@@ -51,7 +51,7 @@ def decode(path: Path, size: int | None, *, grey: bool) -> NDArray[np.uint8]:
     except MemoryError:
         raise
     except OSError as error:
-        if error.errno not in (None, errno.ENOENT, errno.ELOOP, errno.EINVAL):  # not the image's fault
+        if error.errno not in (None, errno.ENOENT, errno.ELOOP, errno.EINVAL):  # not a problem of the image
             raise DataError(f"{path}: cannot be read now ({first_line(error)})") from error
         raise _bad(path, error) from error
     except Exception as error:  # Pillow's plugins raise almost anything on damaged files
@@ -59,7 +59,7 @@ def decode(path: Path, size: int | None, *, grey: bool) -> NDArray[np.uint8]:
 
 
 class BadImageError(DataError):
-    """A file that is missing, or no image."""
+    """A file is missing or not an image."""
 
 
 def _bad(path: Path, error: Exception) -> BadImageError:
@@ -67,7 +67,7 @@ def _bad(path: Path, error: Exception) -> BadImageError:
 
 
 def convert(image: Image.Image, size: int | None, *, grey: bool) -> NDArray[np.uint8]:
-    """Return an opened image as `decode` does.
+    """Return an opened image as uint8 pixels: see `decode`.
 
     Raises:
         ValueError: Its values are out of range, or Pillow cannot convert its mode.
@@ -89,7 +89,7 @@ def convert(image: Image.Image, size: int | None, *, grey: bool) -> NDArray[np.u
 
 
 def _eight_bits(image: Image.Image, largest: int) -> Image.Image:
-    """Scale values of 0 to `largest` to 0 to 255, by the same factor whatever the image holds."""
+    """Scale values from 0..`largest` to 0..255, by a factor that does not depend on the image."""
     values = np.asarray(image, dtype=np.float64)
     if not ((values >= 0) & (values <= largest)).all():
         raise ValueError(f"mode {image.mode} values must be 0 to {largest}; got {values.min():g} to {values.max():g}")

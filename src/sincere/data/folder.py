@@ -1,4 +1,4 @@
-"""A folder of class folders: train/ with test/ or val/, or one tree that is split here."""
+"""Loads a folder of class folders: train/ with test/ or val/, or a single tree, which is split here."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TEST_SHARE = 0.2
 
 
 def load_folder(root: Path, settings: LoadOptions, *, name: str | None = None) -> Dataset:
-    """Load class folders of images of any kind and size.
+    """Load class folders of images of any format and size.
 
-    Decoded once, in parallel, into the cache; a changed file makes it anew. A set too large for the cache is decoded as
-    it is read. Without a `name` the data set has the folder's.
+    Images are decoded once, in parallel, into the cache, and again when a file changes. A data set that is too large
+    for the cache is decoded on every access. The default `name` is that of the folder.
 
     Raises:
-        DataError: No or one class, an empty class folder, a bad image (unless skipped), in one line.
+        DataError: There are fewer than two classes, a class folder is empty, or an image is bad and not skipped.
     """
     name = name or printable(root.resolve().name)
     parts = folder_parts(root)
@@ -36,7 +36,7 @@ def load_folder(root: Path, settings: LoadOptions, *, name: str | None = None) -
     names, train = class_files(root, "train")
     _, test = class_files(root, held_out, names)
     both = held_out == "test" and (root / "val").is_dir()
-    notes = [f"val/ is not used, because there is test/: {root / 'val'}"] if both else []
+    notes = [f"val/ is not used, because there is a test/: {root / 'val'}"] if both else []
     absent = sorted(set(range(len(names))) - set(np.unique(test.labels).tolist()))
     if absent:
         which = ", ".join(names[label] for label in absent[:5]) + (", ..." if len(absent) > 5 else "")

@@ -1,4 +1,4 @@
-"""What tells the data behind a name or a path from other data, from their files alone. Starts no torch."""
+"""Content hash of the files behind a data set's name or path. Does not import torch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sincere.data.load_options import LoadOptions
 
 
 def source_digest(data: str, data_dir: Path | None = None) -> str | None:
-    """Return a digest of the names and the content of all files that would be loaded; None where there are none.
+    """Return a hash of the names and contents of all files of a data set; None where there are no files yet.
 
-    Files are read once: while a file's status is unchanged, so is its content.
+    Files are read once: while the status of a file is unchanged, its stored hash is used.
 
     Raises:
         DataError: A folder cannot be read or is not a data set.

@@ -1,6 +1,7 @@
-"""Image files below a folder, in a fixed order, and what tells their content: hashed once, then known by their status.
+"""Lists the files below a folder in a fixed order, with a content hash of each.
 
-Everything is held in arrays, so that a million files need no million objects. Starts no torch.
+A file is hashed once; while its status (size, times, inode) is unchanged, so is its hash. Everything is held in arrays,
+so that a million files do not need a million objects. Does not import torch.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from sincere.errors import DataError
 from sincere.records.files import locked
 from sincere.records.npz import read_arrays, write_arrays
 
-UNREADABLE, GREY, COLOUR = 0, 1, 2  # what an image's header says
-AT_ONCE = 64  # files that one task of a thread looks at
-RACY_NS = 10**9  # a file that changed within this time of being hashed may change again under the same status
+UNREADABLE, GREY, COLOUR = 0, 1, 2  # kinds of images, by their header
+CHUNK = 64  # files that a thread reads as one task
+RACY_NS = 10**9  # a file changed within this time before it was hashed may change again without a new status
 _DIGEST_BYTES = 16
 _STATUS = ("size", "mtime_ns", "ctime_ns", "inode", "device")
 
 
 @dataclass(frozen=True, eq=False)
 class FileList:
-    """Files below a root.
+    """Files below a folder.
 
     Attributes:
         root: The folder.
-        names: Their paths relative to it, as bytes (n,).
+        names: Paths relative to the folder, as bytes (n,).
     """
 
     root: Path
@@ -55,17 +56,17 @@ class FileList:
         return FileList(self.root, self.names[chosen])
 
     def status(self) -> NDArray[np.int64]:
-        """Return what changes when a file does, a row each: size, times, inode and device; -1 for a missing file."""
+        """Return size, times, inode and device of each file, which change when the file does; -1 for a missing file."""
         rows = np.full((len(self), len(_STATUS)), -1, dtype=np.int64)
         root = os.fsencode(self.root)
         for i, name in enumerate(self.names.tolist()):
             try:
-                found = os.stat(os.path.join(root, name))
+                status = os.stat(os.path.join(root, name))
             except OSError:
                 continue
-            # Numbers of inodes and devices may use all 64 bits.
-            numbers = (found.st_ino, found.st_dev)
-            rows[i] = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, *(_signed(number) for number in numbers))
+            # Inode and device numbers may use all 64 bits.
+            inode, device = _signed(status.st_ino), _signed(status.st_dev)
+            rows[i] = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, inode, device)
         return rows
 
 
@@ -74,19 +75,19 @@ def _signed(number: int) -> int:
 
 
 def file_list(root: Path, names: Sequence[bytes]) -> FileList:
-    """Return files of these relative names."""
+    """Return a list of files with these relative names."""
     return FileList(root, np.asarray(names, dtype=np.bytes_) if names else np.zeros(0, dtype="S1"))
 
 
 def join_lists(lists: Sequence[FileList]) -> FileList:
-    """Return the files of several lists below one root, one after the other."""
+    """Concatenate lists of files below the same folder."""
     return FileList(lists[0].root, np.concatenate([files.names for files in lists]))
 
 
 def files_below(folder: Path, prefix: str = "", *, images_only: bool = True) -> list[bytes]:
     """Return the names of the files below `folder`/`prefix`, sorted by their parts, relative to `folder`.
 
-    Hidden files and folders do not count, nor do links to folders. Links that lead nowhere do: reading them says so.
+    Hidden files, hidden folders and links to folders are left out. Broken links are not: reading them gives an error.
 
     Raises:
         DataError: A folder cannot be read.
@@ -101,22 +102,22 @@ def files_below(folder: Path, prefix: str = "", *, images_only: bool = True) -> 
 
 def _walk(root: bytes, prefix: bytes, images_only: bool) -> Iterator[bytes]:
     with os.scandir(os.path.join(root, prefix)) as entries:
-        found = sorted((entry.name, entry.is_dir(follow_symlinks=False), entry) for entry in entries)
-    for name, is_folder, entry in found:
+        ordered = sorted((entry.name, entry.is_dir(follow_symlinks=False), entry) for entry in entries)
+    for name, is_folder, entry in ordered:
         if name.startswith(b"."):
             continue
         path = os.path.join(prefix, name)
         if is_folder:
             yield from _walk(root, path, images_only)
-        elif not images_only or (os.path.splitext(name)[1].lower() in _SUFFIXES and _is_file_or_lost(entry)):
+        elif not images_only or (os.path.splitext(name)[1].lower() in _SUFFIXES and _is_file_or_broken_link(entry)):
             yield path
 
 
 _SUFFIXES = {suffix.encode() for suffix in SUFFIXES}
 
 
-def _is_file_or_lost(entry: os.DirEntry[bytes]) -> bool:
-    """Tell whether it is a file, or a link that leads to one or nowhere."""
+def _is_file_or_broken_link(entry: os.DirEntry[bytes]) -> bool:
+    """Return whether it is a regular file, a link to one, or a broken link."""
     if entry.is_file(follow_symlinks=False):
         return True
     try:
@@ -127,12 +128,12 @@ def _is_file_or_lost(entry: os.DirEntry[bytes]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class FileFacts:
-    """What was found in files.
+    """Content hashes and image headers of files.
 
     Attributes:
-        digests: Hash of the content of each (n, 16), uint8; zeros where it could not be read.
-        kinds: What its header says (n,): UNREADABLE, GREY or COLOUR.
-        sides: Side of the largest square in it, in pixels (n,); 0 where it is unreadable.
+        digests: Content hash of each file (n, 16), uint8; zeros where it could not be read.
+        kinds: UNREADABLE, GREY or COLOUR (n,), by the image header.
+        sides: Shorter side of each image in pixels (n,); 0 where it is unreadable.
     """
 
     digests: NDArray[np.uint8]
@@ -140,49 +141,52 @@ class FileFacts:
     sides: NDArray[np.int32]
 
     def subset(self, chosen: NDArray[np.int64] | slice) -> FileFacts:
-        """Return what was found in some of the files."""
+        """Return the facts of some of the files."""
         return FileFacts(self.digests[chosen], self.kinds[chosen], self.sides[chosen])
 
 
 def file_facts(files: FileList, cache: Path, *, subject: Path | None = None) -> FileFacts:
-    """Return the content hashes and headers of files; those whose status is unchanged are not read again.
+    """Return content hashes and headers of files; files with an unchanged status are not read again.
 
-    `subject` is what the cache remembers them under; their root by default.
+    Args:
+        files: Files to look at.
+        cache: Folder that keeps the facts.
+        subject: Path under which the cache keeps them; the files' root by default.
     """
-    # What can be read as an image depends on Pillow.
+    # Which files are readable images depends on the version of Pillow.
     key = os.fsencode((subject or files.root).resolve()) + pillow_version.encode()
-    place = cache / f"files-{hashlib.sha256(key).hexdigest()[:24]}.npz"
+    path = cache / f"files-{hashlib.sha256(key).hexdigest()[:24]}.npz"
     status = files.status()
     n = len(files)
     facts = FileFacts(
         np.zeros((n, _DIGEST_BYTES), dtype=np.uint8), np.zeros(n, dtype=np.uint8), np.zeros(n, dtype=np.int32)
     )
-    known = _recall(place, files.names, status, facts)
+    known = _load(path, files.names, status, facts)
     unknown = np.flatnonzero(~known & (status[:, 0] >= 0))
     if len(unknown):
         started = time.time_ns()
         _inspect(files, unknown, facts)
-        settled = status.copy()
-        settled[status[:, 2] > started - RACY_NS] = -1
-        settled[~facts.digests.any(axis=1)] = -1  # could not be read, perhaps only now
-        _remember(place, files.names, settled, facts)
+        stored_status = status.copy()
+        stored_status[status[:, 2] > started - RACY_NS] = -1
+        stored_status[~facts.digests.any(axis=1)] = -1  # unreadable, perhaps only this time
+        _store(path, files.names, stored_status, facts)
     return facts
 
 
 def _inspect(files: FileList, positions: NDArray[np.int64], facts: FileFacts) -> None:
     """Fill in the facts of some files, in threads."""
 
-    def look(some: NDArray[np.int64]) -> None:
-        for i in some.tolist():
+    def inspect_chunk(chunk: NDArray[np.int64]) -> None:
+        for i in chunk.tolist():
             digest, facts.kinds[i], facts.sides[i] = inspect_file(files.path(i))
             facts.digests[i] = np.frombuffer(digest, dtype=np.uint8)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(look, np.array_split(positions, -(-len(positions) // AT_ONCE))))
+        list(pool.map(inspect_chunk, np.array_split(positions, -(-len(positions) // CHUNK))))
 
 
 def inspect_file(path: Path) -> tuple[bytes, int, int]:
-    """Return the hash of a file's content, and kind and square side of the image that its header promises."""
+    """Return the content hash of a file, and the kind and shorter side of its image according to the header."""
     if path.suffix.lower() not in SUFFIXES:
         try:
             with path.open("rb") as file:  # may be an archive of any size
@@ -207,11 +211,11 @@ def inspect_file(path: Path) -> tuple[bytes, int, int]:
 GREY_MODES = {"1", "L", "LA", "La", "F", "I", "I;16", "I;16B", "I;16L", "I;16N"}
 
 
-def _recall(place: Path, names: NDArray[np.bytes_], status: NDArray[np.int64], facts: FileFacts) -> NDArray[np.bool_]:
-    """Fill in what an earlier time found of files whose status is unchanged, and tell which these are."""
+def _load(path: Path, names: NDArray[np.bytes_], status: NDArray[np.int64], facts: FileFacts) -> NDArray[np.bool_]:
+    """Fill in the stored facts of files whose status is unchanged, and return which files these are."""
     known = np.zeros(len(names), dtype=np.bool_)
     try:
-        stored = read_arrays(place, remedy="")
+        stored = read_arrays(path, remedy="")
         old_names, old_status = stored["names"], stored["status"]
         old = FileFacts(stored["digests"], stored["kinds"], stored["sides"])
         n_old = len(old_names)
@@ -226,29 +230,25 @@ def _recall(place: Path, names: NDArray[np.bytes_], status: NDArray[np.int64], f
         known[:] = (old_names[at] == names) & (old_status[at] == status).all(axis=1) & (status[:, 0] >= 0)
     except (DataError, FileNotFoundError, KeyError, TypeError, ValueError):
         return np.zeros(len(names), dtype=np.bool_)
-    found = at[known]
-    facts.digests[known], facts.kinds[known], facts.sides[known] = (
-        old.digests[found],
-        old.kinds[found],
-        old.sides[found],
-    )
+    same = old.subset(at[known])
+    facts.digests[known], facts.kinds[known], facts.sides[known] = same.digests, same.kinds, same.sides
     return known
 
 
-def _remember(place: Path, names: NDArray[np.bytes_], status: NDArray[np.int64], facts: FileFacts) -> None:
-    """Keep what was found, if the cache can be written: else the files are read again next time."""
+def _store(path: Path, names: NDArray[np.bytes_], status: NDArray[np.int64], facts: FileFacts) -> None:
+    """Write the facts to the cache if that is possible; otherwise the files are read again next time."""
     arrays = {"names": names, "status": status, **vars(facts)}
     try:
-        with locked(place.parent):
-            write_arrays(place, arrays)
+        with locked(path.parent):
+            write_arrays(path, arrays)
     except (OSError, DataError):
         return
 
 
 def listing_digest(files: FileList, facts: FileFacts) -> str:
-    """Return what tells these names and contents from others."""
-    found = hashlib.sha256()
-    for name, digest in zip(files.names.tolist(), facts.digests, strict=True):
-        found.update(name + b"\0")
-        found.update(digest.tobytes())
-    return found.hexdigest()[:32]
+    """Return a hash of the names and contents of all files."""
+    digest = hashlib.sha256()
+    for name, content in zip(files.names.tolist(), facts.digests, strict=True):
+        digest.update(name + b"\0")
+        digest.update(content.tobytes())
+    return digest.hexdigest()[:32]

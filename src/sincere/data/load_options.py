@@ -1,4 +1,4 @@
-"""What a loader needs to know besides the name: sizes, folders, what may be done."""
+"""Options for loading a data set: sizes, folders, downloads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CACHE_LIMIT_BYTES = 40 * 10**9
 
 
 def home() -> Path:
-    """Return the folder of downloads and decoded images: $SINCERE_HOME, else the user's cache."""
+    """Return the folder of downloads and decoded images: $SINCERE_HOME, by default in the user's cache folder."""
     chosen = os.environ.get("SINCERE_HOME")
     if chosen:
         return Path(chosen)
@@ -31,18 +31,18 @@ class LoadOptions:
     """How to load a data set.
 
     Attributes:
-        size: Side of the network's input, in pixels; None is the data set's own, or 32 where images vary.
-        root: Folder that holds data sets as torchvision lays them out, and takes downloads.
+        size: Side of the network's input in pixels; None is that of the data set, or 32 where images vary in size.
+        root: Folder of data sets in torchvision's layout, also for downloads.
         cache: Folder of decoded images.
-        download: Whether to download what is missing.
-        skip_bad_images: Whether to leave out images that cannot be read, instead of stopping.
-        seed: Of the split, for folders without one of their own.
-        device: Where pixels live if they fit.
-        cache_limit_bytes: Decoded images beyond this are not cached but decoded as they are read.
-        progress: Told (done, total) while images are decoded.
+        download: Whether to download a missing data set.
+        skip_bad_images: Whether to leave out images that cannot be read, instead of raising.
+        seed: Random seed of the train/test split, for folders without one.
+        device: Device that holds the pixels if they fit into its memory.
+        cache_limit_bytes: Data sets with more bytes of pixels are not cached but decoded on every access.
+        progress: Called with (done, total) while images are decoded.
 
     Raises:
-        InputValueError, InputTypeError: A number is not one, or too small.
+        InputValueError, InputTypeError: A number is too small, or not an integer.
     """
 
     size: int | None = None

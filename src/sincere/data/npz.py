@@ -1,4 +1,4 @@
-"""A data set in one .npz: train_images (n, h, w, c) uint8, train_labels, test_images, test_labels, class_names."""
+"""Loads a data set from an .npz: train_images (n, h, w, c), train_labels, test_images, test_labels, class_names."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _REQUIRED = ("train_images", "train_labels", "test_images", "test_labels")
 
 
 def load_npz(path: Path, settings: LoadOptions) -> Dataset:
-    """Load and check such a file. `class_names` is optional. Pickled objects are refused, never executed.
+    """Load and check an .npz. `class_names` is optional. Pickled objects are refused, never executed.
 
     Raises:
-        DataError: What is missing or wrong, in one line.
+        DataError: An array is missing or has a wrong type, shape or value.
     """
     arrays = _read(path)
     parts = {part: _check_part(path, part, arrays) for part in ("train", "test")}
@@ -42,14 +42,14 @@ def _read(path: Path) -> dict[str, Array]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in (*_REQUIRED, "class_names") if name in file.files}
-            held = ", ".join(sorted(file.files)) or "none"
-    except Exception as error:  # damaged archives raise what zlib, zipfile and numpy's header parser please
+            contents = ", ".join(sorted(file.files)) or "none"
+    except Exception as error:  # on damaged files zlib, zipfile and numpy's header parser raise almost anything
         if isinstance(error, ValueError) and "allow_pickle" in str(error):
             raise DataError(f"{path}: holds pickled objects, which are refused; save plain arrays") from error
         raise DataError(f"{path}: is not a readable .npz ({first_line(error)})") from error
     for name in _REQUIRED:
         if name not in arrays:
-            raise DataError(f"{path}: array {name!r} is missing; it has {held}")
+            raise DataError(f"{path}: array {name!r} is missing; it has {contents}")
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):  # numpy hands out other members as bytes
             raise DataError(f"{path}: {name!r} is not an array")
@@ -72,10 +72,10 @@ def _check_part(path: Path, part: str, arrays: dict[str, Array]) -> tuple[NDArra
 
 
 def _class_names(path: Path, given: Array | None, labels: list[NDArray[np.int64]]) -> tuple[str, ...]:
-    """Return the names in label order, the numbers themselves if none are given."""
+    """Return the class names in label order; the labels themselves if none are given."""
     highest = int(max(part.max() for part in labels))
     if given is None:
-        if highest >= len(labels[0]):  # also keeps a stray label from asking for all memory
+        if highest >= len(labels[0]):  # also keeps a stray label from allocating all memory
             requirement = "must number the classes from 0, each with a training image"
             raise DataError(f"{path}: labels {requirement}; got {highest} with {len(labels[0])} training images")
         return tuple(map(str, range(highest + 1)))
@@ -86,9 +86,9 @@ def _class_names(path: Path, given: Array | None, labels: list[NDArray[np.int64]
         names = tuple(name.decode() if isinstance(name, bytes) else name for name in given.tolist())
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: class_names must be UTF-8; {first_line(error)}") from error
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise DataError(f"{path}: class_names must be different; got {twice[0]!r} more than once")
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise DataError(f"{path}: class_names must be different; got {duplicates[0]!r} more than once")
     if highest >= len(names):
         raise DataError(f"{path}: class_names must name every label; got {len(names)} names and label {highest}")
     return names

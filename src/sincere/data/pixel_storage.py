@@ -1,4 +1,4 @@
-"""Where a set's pixels live: one uint8 tensor, a memory-mapped cache, or files decoded as they are asked for."""
+"""Storage of pixels: one uint8 tensor in memory, a memory-mapped file, or image files decoded on demand."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import psutil
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from sincere.data.cache import checksums_of
+from sincere.device_memory import free_bytes
 from sincere.errors import DataError
 
 Pixels = NDArray[np.uint8]
@@ -24,7 +24,7 @@ class Images(Protocol):
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Number, channels, height, width."""
+        """Number of images, channels, height, width."""
         ...
 
     def gather(self, positions: NDArray[np.int64]) -> Tensor:
@@ -40,7 +40,7 @@ class TensorImages:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Number, channels, height, width."""
+        """Number of images, channels, height, width."""
         n, c, h, w = self.pixels.shape
         return n, c, h, w
 
@@ -51,12 +51,12 @@ class TensorImages:
 
 @dataclass(frozen=True, eq=False)
 class MappedImages:
-    """A memory-mapped array (n, h, w, c) on disk: read as needed, kept by the system while memory lasts.
+    """A memory-mapped array (n, h, w, c) on disk, read on demand and kept in the page cache of the system.
 
     Attributes:
-        array: The pixels.
-        checksums: CRC-32 of each image (n,), verified when it is read; None where there are none.
-        source: What the array is, for messages.
+        array: Pixels.
+        checksums: CRC-32 of each image (n,), verified on every read; None to skip the check.
+        source: Path of the array, for error messages.
     """
 
     array: Pixels
@@ -65,7 +65,7 @@ class MappedImages:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Number, channels, height, width."""
+        """Number of images, channels, height, width."""
         n, h, w, c = self.array.shape
         return n, c, h, w
 
@@ -83,12 +83,12 @@ class MappedImages:
 
 @dataclass(frozen=True, eq=False)
 class StreamedImages:
-    """Images decoded by worker threads each time they are asked for: for sets that fit neither memory nor disk.
+    """Images decoded by worker threads on every access, for data sets that fit neither into memory nor into the cache.
 
     Attributes:
-        decode: Position to pixels (h, w, c).
-        shape: Number, channels, height, width.
-        workers: Threads.
+        decode: Maps a position to pixels (h, w, c).
+        shape: Number of images, channels, height, width.
+        workers: Number of threads.
     """
 
     decode: Callable[[int], Pixels]
@@ -102,22 +102,16 @@ class StreamedImages:
         return torch.from_numpy(np.ascontiguousarray(np.stack(decoded).transpose(0, 3, 1, 2)))
 
 
-MEMORY_SHARE = 0.25  # of what is free: training needs the rest
+MEMORY_SHARE = 0.25  # of the free memory; training needs the rest
 
 
 def fits_in_memory(n_bytes: int, device: torch.device | str) -> bool:
-    """Tell whether images of so many bytes leave enough memory for training."""
-    return n_bytes <= MEMORY_SHARE * _free_bytes(torch.device(device))
+    """Return whether images of this size leave enough memory for training."""
+    return n_bytes <= MEMORY_SHARE * free_bytes(torch.device(device))
 
 
 def place_images(array: Pixels, device: torch.device | str = "cpu") -> Images:
-    """Return images (n, h, w, c) as one tensor on the device if they fit there, else as they are."""
+    """Return images (n, h, w, c) as one tensor on the device if they fit into its memory, else as they are."""
     if not fits_in_memory(array.nbytes, device):
         return MappedImages(array)
     return TensorImages(torch.from_numpy(np.array(array.transpose(0, 3, 1, 2), order="C")).to(device))
-
-
-def _free_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return int(psutil.virtual_memory().available)

@@ -1,13 +1,13 @@
-"""Which images stand in which batch: a function of (seed, step) alone, so a saved step number resumes a run.
+"""Batch samplers: which images are in which batch, as a function of (seed, step) alone; a step number resumes a run.
 
-Three ways:
-- `shuffle`: each epoch a new order of all images.
-- `balanced`: slots go round the classes, so every class has its share of each batch; with more classes than slots, of
-  each few batches.
-- `p-by-k`: K images each of P classes, going round the classes; for many classes, where balanced batches would leave
-  an anchor only its own views as partners.
-Within a class no image comes again before all others have, and none comes twice in a batch unless the class is smaller
-than its share of it. How the classes and their images take turns is in `turns`.
+- `shuffle`: a new random order of all images in each epoch.
+- `balanced`: cycles through the classes, so that every class has an equal share of each batch; with more classes than
+  slots, of every few batches.
+- `p-by-k`: K images each of P classes, cycling through the classes (Hermans et al. 2017,
+  https://arxiv.org/abs/1703.07737); for many classes, where balanced batches would leave an anchor only its own views
+  as positives.
+With the last two, no image of a class comes again before all others of the class have, and none comes twice in a batch
+unless the class is smaller than its share of the batch: see `class_schedule`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sincere import checks
 from sincere.catalog import SAMPLERS
-from sincere.data.class_schedule import ClassTurns
+from sincere.data.class_schedule import ClassSchedule
 from sincere.errors import InputValueError
 
 Indices = NDArray[np.int64]
@@ -32,8 +32,8 @@ class Sampler(ABC):
 
     Attributes:
         labels: Class of each image.
-        batch_size: Images in each batch.
-        n_batches: Batches in an epoch: as many as whole batches fit into the data.
+        batch_size: Number of images in a batch.
+        n_batches: Number of batches in an epoch; an incomplete last batch is dropped.
     """
 
     def __init__(self, labels: ArrayLike, batch_size: int, *, seed: int = 0) -> None:
@@ -51,28 +51,28 @@ class Sampler(ABC):
         """Return the positions of the images in batch `step`, counted from 0 over all epochs."""
 
     @abstractmethod
-    def rounds(self, step: int) -> Indices:
-        """Return, for each image of that batch, which of its showings this is: no image has the same one twice."""
+    def visits(self, step: int) -> Indices:
+        """Return a visit number for each image of batch `step`; no image ever has the same number twice."""
 
     def describe(self, n_views: int) -> str:
-        """Return a line that says how many partners an anchor has, from the first epoch's batches.
+        """Return a line with the mean number of positives per anchor, from the batches of the first epoch.
 
-        Another copy of the anchor's own image is no partner.
+        A repeated image is counted once: a copy of the anchor is not a positive.
         """
-        partners, without, anchors = 0.0, 0, 0
+        positives, without, anchors = 0.0, 0, 0
         for step in range(min(self.n_batches, 50)):
             different = np.unique(self.batch(step))
             _, inverse, counts = np.unique(self.labels[different], return_inverse=True, return_counts=True)
             each = counts[inverse] * n_views - 1
-            partners, without, anchors = partners + each.sum(), without + (each == 0).sum(), anchors + len(each)
-        line = f"batches of {self.batch_size} images x {n_views} views: {partners / anchors:.1f} partners per anchor"
+            positives, without, anchors = positives + each.sum(), without + (each == 0).sum(), anchors + len(each)
+        line = f"batches of {self.batch_size} images x {n_views} views: {positives / anchors:.1f} positives per anchor"
         if without:
-            line += f"; warning: {without / anchors:.0%} of the anchors have none and teach nothing"
+            line += f"; warning: {without / anchors:.0%} of the anchors have none and contribute nothing"
         return line
 
 
 class ShuffleSampler(Sampler):
-    """Each epoch all images in a new order; what does not fill a batch waits for another epoch."""
+    """A new random order of all images in each epoch; images that do not fill a batch are left for another epoch."""
 
     def __init__(self, labels: ArrayLike, batch_size: int, *, seed: int = 0) -> None:
         super().__init__(labels, batch_size, seed=seed)
@@ -80,11 +80,11 @@ class ShuffleSampler(Sampler):
 
     def batch(self, step: int) -> Indices:
         """Return the positions of the images in batch `step`."""
-        epoch, place = divmod(step, self.n_batches)
-        return self._order(epoch)[place * self.batch_size : (place + 1) * self.batch_size]
+        epoch, index = divmod(step, self.n_batches)
+        return self._order(epoch)[index * self.batch_size : (index + 1) * self.batch_size]
 
-    def rounds(self, step: int) -> Indices:
-        """Return the epoch, in which no image comes twice."""
+    def visits(self, step: int) -> Indices:
+        """Return the epoch for each image: none comes twice in an epoch."""
         return np.full(self.batch_size, step // self.n_batches, dtype=np.int64)
 
     def _draw_order(self, epoch: int) -> Indices:
@@ -96,7 +96,7 @@ class BalancedSampler(Sampler):
 
     For any number of images and classes and any batch size, any ceil(C / B) batches in a row hold every class, and over
     each epoch the classes' counts differ by at most 1. With more classes than slots no class comes twice in a batch,
-    and which classes meet in one varies as far as this allows: not at all if C is a multiple of B.
+    and which classes share a batch varies as far as this allows: not at all if C is a multiple of B.
     """
 
     def __init__(self, labels: ArrayLike, batch_size: int, *, seed: int = 0) -> None:
@@ -104,19 +104,19 @@ class BalancedSampler(Sampler):
         n_classes = len(np.unique(self.labels))
         span = math.ceil(n_classes / self.batch_size) * self.batch_size
         looseness = max(0, min(span - n_classes, n_classes - self.batch_size))
-        self.turns = ClassTurns(self.labels, self.batch_size, 1, looseness, self.n_batches, self.seed)
+        self.schedule = ClassSchedule(self.labels, self.batch_size, 1, looseness, self.n_batches, self.seed)
 
     def batch(self, step: int) -> Indices:
         """Return the positions of the images in batch `step`."""
-        return self.turns.positions(step)
+        return self.schedule.positions(step)
 
-    def rounds(self, step: int) -> Indices:
-        """Return how often each image's class was gone through before."""
-        return self.turns.rounds(step)
+    def visits(self, step: int) -> Indices:
+        """Return, for each image, how many passes through its class were completed before."""
+        return self.schedule.visits(step)
 
 
 class PByKSampler(Sampler):
-    """K images each of P different classes, P x K = batch size, the classes taking turns.
+    """K images each of P different classes, P x K = batch size, cycling through the classes.
 
     Over each epoch the classes' counts differ by at most K. A class with fewer than K images repeats them.
     """
@@ -132,15 +132,15 @@ class PByKSampler(Sampler):
             requirement = f"images_per_class must be at least {math.ceil(batch_size / n_classes)}"
             remedy = f"{batch_size} slots are more than {k} for each of {n_classes} classes"
             raise InputValueError(checks.wording("PByKSampler", requirement, k, remedy))
-        self.turns = ClassTurns(self.labels, self.batch_size, k, n_classes - n_turns, self.n_batches, self.seed)
+        self.schedule = ClassSchedule(self.labels, self.batch_size, k, n_classes - n_turns, self.n_batches, self.seed)
 
     def batch(self, step: int) -> Indices:
         """Return the positions of the images in batch `step`."""
-        return self.turns.positions(step)
+        return self.schedule.positions(step)
 
-    def rounds(self, step: int) -> Indices:
-        """Return how often each image's class was gone through before."""
-        return self.turns.rounds(step)
+    def visits(self, step: int) -> Indices:
+        """Return, for each image, how many passes through its class were completed before."""
+        return self.schedule.visits(step)
 
 
 def make_sampler(
@@ -151,13 +151,13 @@ def make_sampler(
     Args:
         name: One of `SAMPLERS`.
         labels: Class of each image.
-        batch_size: Images in a batch.
-        seed: Of everything random.
-        images_per_class: K of p-by-k. None is the smallest that divides the batch size and fits the classes.
+        batch_size: Number of images in a batch.
+        seed: Random seed.
+        images_per_class: K of p-by-k; None takes the smallest K that divides the batch size and fits the classes.
 
     Raises:
-        InputValueError: There is no such name, or the sizes do not fit together. "auto" never falls back to shuffled
-            batches in which many anchors have no partners: where it needs p-by-k, K must divide the batch size.
+        InputValueError: The name is unknown, or the sizes do not fit together. "auto" never falls back to shuffled
+            batches in which many anchors have no positives: where it needs p-by-k, K must divide the batch size.
     """
     caller = "make_sampler"
     checks.choice(caller, "sampler", name, SAMPLERS)

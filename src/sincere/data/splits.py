@@ -1,4 +1,4 @@
-"""Stratified, seeded splits."""
+"""Stratified random splits."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sincere.errors import InputValueError
 def stratified_split(
     labels: ArrayLike, fraction: float, *, seed: int = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Split positions in two, class by class: (the rest, about `fraction` of each class), both ascending.
+    """Split positions into (the rest, about `fraction` of each class), both ascending.
 
-    Every class keeps at least one image on each side. Shares that do not come out even are rounded by largest
-    remainder, ties broken by the seed, so that the second part has round(fraction x n) images in all where the classes
-    allow it, and no class id is favoured.
+    Every class has at least one image on each side. The number of each class is rounded by the largest-remainder
+    method, with ties broken at random, so that the second part has round(fraction x n) images in total where the
+    classes allow it and no class is favoured.
 
     Raises:
         InputValueError: `fraction` is not between 0 and 1, or a class has a single image.

@@ -1,4 +1,4 @@
-"""The paper's data sets by name, through torchvision with its own downloads and checksums."""
+"""The data sets of the paper, loaded through torchvision, which downloads and verifies them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from sincere.data.load_options import LoadOptions
 from sincere.data.pixel_storage import place_images
 from sincere.data.splits import stratified_split
 from sincere.errors import DataError, first_line
+from sincere.records.files import publish_folder
 
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 CIFAR10_STATISTICS: Statistics = ((0.49139968, 0.48215841, 0.44653091), (0.24703223, 0.24348513, 0.26158784))
@@ -32,7 +33,7 @@ _CARS_FILES = "cars_train/, cars_test/, devkit/ and cars_test_annos_withlabels.m
 
 
 def digits(settings: LoadOptions) -> Dataset:
-    """Handwritten digits, 8 x 8 grey, embedded in scikit-learn: a fixed stratified 80/20 split."""
+    """Handwritten digits, 8 x 8 grey, shipped with scikit-learn: a fixed stratified 80/20 split."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -69,7 +70,7 @@ def fashion_mnist(settings: LoadOptions) -> Dataset:
 
 
 def imagenet100(settings: LoadOptions) -> Dataset:
-    """ImageNet-100: the user's copy, with train/ and val/; its class list is that of the folders."""
+    """ImageNet-100: the user's copy, with train/ and val/; its classes are those of the folders."""
     folder = settings.root / "imagenet100"
     if not folder.is_dir():
         raise DataError(
@@ -112,7 +113,7 @@ def cars(settings: LoadOptions) -> Dataset:
 
 
 def _arrays(name: str, kind: str, settings: LoadOptions, statistics: Statistics) -> Dataset:
-    """Return a torchvision data set that holds its images as arrays."""
+    """Load a torchvision data set that is stored as arrays."""
     _download(name, kind, settings)
     sets = []
     for train in (True, False):
@@ -128,7 +129,7 @@ def _arrays(name: str, kind: str, settings: LoadOptions, statistics: Statistics)
 
 
 def _files(name: str, kind: str, settings: LoadOptions, train: dict[str, Any]) -> Dataset:
-    """Return a torchvision data set of image files."""
+    """Load a torchvision data set of image files."""
     _download(name, kind, settings)
     with _reading(name, settings.root):
         sources = [_open(kind, settings.root, options) for options in (train, {"split": "test"})]
@@ -143,19 +144,19 @@ def _files(name: str, kind: str, settings: LoadOptions, train: dict[str, Any]) -
 def _labelled_files(part: str, source: Any, folder: Path) -> LabelledFiles:
     """Return paths and labels of a torchvision data set without reading its images.
 
-    Through its private lists: the public way, `loader=`, is missing in some of the classes and older versions.
+    This uses private attributes: the public argument `loader=` is missing in some classes and older versions.
     """
     if hasattr(source, "_samples"):  # StanfordCars
         paths, labels = zip(*source._samples, strict=True)
     else:
         paths = source._images if hasattr(source, "_images") else source._image_files  # OxfordIIITPet, the others
         labels = source._labels
-    below = [os.fsencode(os.path.relpath(path, folder)) for path in paths]
-    return labelled_files(part, file_list(folder, below), labels)
+    names = [os.fsencode(os.path.relpath(path, folder)) for path in paths]
+    return labelled_files(part, file_list(folder, names), labels)
 
 
 def _open(kind: str, root: Path, options: Mapping[str, Any]) -> Any:
-    """Return torchvision's data set from the disk."""
+    """Open a downloaded torchvision data set."""
     from torchvision import datasets
 
     return getattr(datasets, kind)(str(root), download=False, **options)
@@ -163,7 +164,7 @@ def _open(kind: str, root: Path, options: Mapping[str, Any]) -> Any:
 
 @contextmanager
 def _reading(name: str, root: Path) -> Iterator[None]:
-    """Say in one line that a data set on the disk is wrong: torchvision lets the errors of all its parsers through."""
+    """Raise a DataError for a damaged data set, whatever error torchvision's parsers raise."""
     try:
         yield
     except Exception as error:
@@ -176,7 +177,7 @@ def _folder(name: str, root: Path) -> Path:
 
 
 def _download(name: str, kind: str, settings: LoadOptions) -> None:
-    """Let torchvision download and check a missing data set, whole or not at all."""
+    """Let torchvision download and verify a missing data set; it is published atomically."""
     from torchvision import datasets
 
     root, folder = settings.root, str(DATASETS[name].folder)
@@ -191,9 +192,9 @@ def _download(name: str, kind: str, settings: LoadOptions) -> None:
         raise DataError(f"{name}: cannot write to {root} ({error})") from error
     try:
         getattr(datasets, kind)(str(work), download=True)
-        if not DATASETS[name].on_disk(root):  # else another process was quicker
-            os.replace(work / folder, root / folder)
-    except Exception as error:  # cut connections and archives raise what urllib, tarfile and zlib please
+        if not DATASETS[name].on_disk(root):  # else another process has finished first
+            publish_folder(work / folder, root / folder)
+    except Exception as error:  # on broken connections and archives urllib, tarfile and zlib raise almost anything
         raise DataError(f"{name}: could not be downloaded ({first_line(error)}); put it at {root / folder}") from error
     finally:
         shutil.rmtree(work, ignore_errors=True)

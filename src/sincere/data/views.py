@@ -1,7 +1,7 @@
-"""Augmented views of a whole batch on its device, each image with its own random parameters.
+"""Augmented views of a batch, computed on its device with random parameters per image.
 
-Geometry (crop, flip, rotation, shift, zoom) is one affine map per image, sampled once. Every draw is a function of
-(seed, round, image id, view, purpose): see `draws`.
+Crop, flip, rotation, shift and zoom are combined into one affine map per image, so that pixels are interpolated once.
+Every random number is a function of (seed, visit, image id, view, purpose): see `counter_rng`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from torch.nn.functional import affine_grid, avg_pool2d, grid_sample
 from sincere import checks
 from sincere.catalog import AUGMENTATIONS, Augmentation
 from sincere.data.colour import grey, jitter
-from sincere.data.counter_rng import Draws
+from sincere.data.counter_rng import CounterRNG
 
-CROP_TRIES = 10  # as torchvision: then the centre
+CROP_TRIES = 10  # as torchvision; after that, the centre
 
 
 def named_augmentation(name: str, *, mirror_is_same_class: bool = True) -> Augmentation:
-    """Return a named set, without its flips for data whose mirror images are of another class or of none."""
+    """Return an augmentation by name, without flips where a mirrored image may not be of its class."""
     chosen = AUGMENTATIONS[checks.choice("views", "augmentation", name, AUGMENTATIONS)]
     return chosen if mirror_is_same_class else replace(chosen, flip=0.0)
 
@@ -30,51 +30,59 @@ def named_augmentation(name: str, *, mirror_is_same_class: bool = True) -> Augme
 def make_views(
     images: Tensor,
     ids: Tensor,
-    rounds: Tensor,
+    visits: Tensor,
     augmentation: Augmentation,
     *,
     size: int,
     seed: int,
     n_views: int,
 ) -> Tensor:
-    """Return (n, views, c, size, size) views in [0, 1] of uint8 images (n, c, h, w); unmoved, they keep their size.
+    """Return views (n, n_views, c, size, size) in [0, 1] of uint8 images (n, c, h, w).
 
-    `ids` (n,) say which images they are and `rounds` (n,) which of its showings this is for each: the same image gets
-    other views in another round.
+    Without a geometric augmentation they keep the size of the images.
+
+    Args:
+        images: Pixels.
+        ids: Id of each image (n,).
+        visits: Visit number of each image (n,): another visit gives other views of the same image.
+        augmentation: What to do to them.
+        size: Side of the views in pixels.
+        seed: Random seed.
+        n_views: Number of views of each image.
     """
-    views = [one_view(images, Draws(seed, rounds, ids, view), augmentation, size=size) for view in range(n_views)]
+    views = [one_view(images, CounterRNG(seed, visits, ids, view), augmentation, size=size) for view in range(n_views)]
     return torch.stack(views, dim=1)
 
 
-def one_view(images: Tensor, draws: Draws, augmentation: Augmentation, *, size: int) -> Tensor:
-    """Return one view of each image, in [0, 1]; of its own size if nothing moves, else of `size`."""
+def one_view(images: Tensor, rng: CounterRNG, augmentation: Augmentation, *, size: int) -> Tensor:
+    """Return one view of each image in [0, 1], of `size`; of the image's own size without a geometric augmentation."""
     x = images.float().div_(255)
     if augmentation.moves:
         height, width = images.shape[-2:]
-        # A view smaller than its image is read at finer places and averaged: else pixels between the places
-        # would be skipped and noise would stay.
-        finer = math.ceil(max(height, width) / size)
-        maps = affine_maps(draws, augmentation, height, width)
-        grid = sampling_grid(maps, size * finer, turned=augmentation.rotation > 0)
+        # A view smaller than its image is sampled on a finer grid and averaged: otherwise pixels between the grid
+        # points would be skipped, which aliases.
+        oversampling = math.ceil(max(height, width) / size)
+        maps = affine_maps(rng, augmentation, height, width)
+        grid = sampling_grid(maps, size * oversampling, rotated=augmentation.rotation > 0)
         x = grid_sample(x, grid, mode="bilinear", padding_mode="border", align_corners=False)
-        x = avg_pool2d(x, finer) if finer > 1 else x
+        x = avg_pool2d(x, oversampling) if oversampling > 1 else x
     if augmentation.jitter is not None and x.shape[1] == 3:
-        x = jitter(x, draws, augmentation.jitter, augmentation.jitter_probability)
+        x = jitter(x, rng, augmentation.jitter, augmentation.jitter_probability)
     if augmentation.grey and x.shape[1] == 3:
-        colourless = draws.chance("grey", augmentation.grey)
-        x = torch.where(colourless[:, None, None, None], grey(x), x)
+        is_grey = rng.bernoulli("grey", augmentation.grey)
+        x = torch.where(is_grey[:, None, None, None], grey(x), x)
     if augmentation.noise:
-        x = (x + augmentation.noise * pixel_noise(draws, x)).clamp_(0, 1)
+        x = (x + augmentation.noise * pixel_noise(rng, x)).clamp_(0, 1)
     return x
 
 
-def affine_maps(draws: Draws, augmentation: Augmentation, height: int, width: int) -> Tensor:
-    """Return, for each image, the affine map (2, 3) from places in the view to places in the image, in [-1, 1]."""
-    scale_x, scale_y, centre_x, centre_y = crop_boxes(draws, augmentation, height, width)
-    flip = torch.where(draws.chance("flip", augmentation.flip), -1.0, 1.0)
-    angle = draws.uniform("rotation", -1, 1) * math.radians(augmentation.rotation)
-    zoom = draws.uniform("zoom", *augmentation.zoom)
-    shift_x, shift_y = (2 * augmentation.shift * draws.uniform(f"shift/{axis}", -1, 1) for axis in "xy")
+def affine_maps(rng: CounterRNG, augmentation: Augmentation, height: int, width: int) -> Tensor:
+    """Return affine maps (n, 2, 3) from coordinates in the view to coordinates in the image, both in [-1, 1]."""
+    scale_x, scale_y, centre_x, centre_y = crop_boxes(rng, augmentation, height, width)
+    flip = torch.where(rng.bernoulli("flip", augmentation.flip), -1.0, 1.0)
+    angle = rng.uniform("rotation", -1, 1) * math.radians(augmentation.rotation)
+    zoom = rng.uniform("zoom", *augmentation.zoom)
+    shift_x, shift_y = (2 * augmentation.shift * rng.uniform(f"shift/{axis}", -1, 1) for axis in "xy")
     cos, sin = angle.cos() / zoom, angle.sin() / zoom
     rows = [
         torch.stack([scale_x * flip * cos, -scale_x * sin, centre_x + shift_x], dim=1),
@@ -83,50 +91,50 @@ def affine_maps(draws: Draws, augmentation: Augmentation, height: int, width: in
     return torch.stack(rows, dim=1)
 
 
-def sampling_grid(maps: Tensor, size: int, *, turned: bool) -> Tensor:
-    """Return the place (n, size, size, 2) in the image of each pixel of the view, as torch's affine_grid."""
-    if turned:
+def sampling_grid(maps: Tensor, size: int, *, rotated: bool) -> Tensor:
+    """Return the image coordinates (n, size, size, 2) of each pixel of the view, as torch's affine_grid."""
+    if rotated:
         return affine_grid(maps, [len(maps), 1, size, size], align_corners=False)
-    # Without rotation columns depend on x alone and rows on y alone, which takes a third of the time.
-    places = (torch.arange(size, device=maps.device) * 2 + 1) / size - 1
+    # Without a rotation, columns depend on x alone and rows on y alone, which takes a third of the time.
+    coordinates = (torch.arange(size, device=maps.device) * 2 + 1) / size - 1
     grid = maps.new_empty(len(maps), size, size, 2)
-    grid[..., 0] = torch.addcmul(maps[:, 0, 2:], maps[:, 0, :1], places)[:, None, :]
-    grid[..., 1] = torch.addcmul(maps[:, 1, 2:], maps[:, 1, 1:2], places)[:, :, None]
+    grid[..., 0] = torch.addcmul(maps[:, 0, 2:], maps[:, 0, :1], coordinates)[:, None, :]
+    grid[..., 1] = torch.addcmul(maps[:, 1, 2:], maps[:, 1, 1:2], coordinates)[:, :, None]
     return grid
 
 
-def crop_boxes(draws: Draws, augmentation: Augmentation, height: int, width: int) -> tuple[Tensor, ...]:
-    """Return width, height and centre of each image's crop: widths as shares, centres in [-1, 1].
+def crop_boxes(rng: CounterRNG, augmentation: Augmentation, height: int, width: int) -> tuple[Tensor, ...]:
+    """Return width, height and centre (x, y) of each image's crop: sides as fractions, centres in [-1, 1].
 
-    As torchvision's RandomResizedCrop: ten tries for an area and a ratio that fit, in whole pixels; else the middle, as
-    much of it as the ratios allow.
+    As torchvision's RandomResizedCrop: ten attempts at an area and an aspect ratio that fit, in whole pixels; then the
+    largest centre crop that the aspect ratios allow.
     """
-    one = torch.ones(len(draws.ids), device=draws.ids.device)
+    one = torch.ones(len(rng.ids), device=rng.ids.device)
     if augmentation.crop_area is None:
         return one, one, 0 * one, 0 * one
     low, high = (math.log(ratio) for ratio in augmentation.crop_ratio)
     tries = range(CROP_TRIES)
-    areas = draws.uniforms([f"crop/area/{i}" for i in tries], *augmentation.crop_area) * (height * width)
-    ratios = draws.uniforms([f"crop/ratio/{i}" for i in tries], low, high).exp()
+    areas = rng.uniforms([f"crop/area/{i}" for i in tries], *augmentation.crop_area) * (height * width)
+    ratios = rng.uniforms([f"crop/ratio/{i}" for i in tries], low, high).exp()
     widths, heights = (areas * ratios).sqrt().round(), (areas / ratios).sqrt().round()  # (tries, n)
     fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
     fitted, first = fits.any(dim=0), fits.int().argmax(dim=0, keepdim=True)
     narrowest, widest = augmentation.crop_ratio
-    middle = min(width, round(height * widest)), min(height, round(width / narrowest))
+    centre = min(width, round(height * widest)), min(height, round(width / narrowest))
     wide, tall = (
-        torch.where(fitted, x.gather(0, first)[0], other) for x, other in zip((widths, heights), middle, strict=True)
+        torch.where(fitted, x.gather(0, first)[0], other) for x, other in zip((widths, heights), centre, strict=True)
     )
-    # A whole number of pixels from the left and from the top; the middle where no try fitted.
+    # A whole number of pixels from the left and from the top; centred where no attempt fitted.
     left, top = (
-        torch.where(fitted, (draws.uniform(f"crop/{side}") * (whole - part + 1)).floor(), ((whole - part) / 2).floor())
-        for side, whole, part in (("left", width, wide), ("top", height, tall))
+        torch.where(fitted, (rng.uniform(f"crop/{side}") * (full - part + 1)).floor(), ((full - part) / 2).floor())
+        for side, full, part in (("left", width, wide), ("top", height, tall))
     )
     return wide / width, tall / height, (2 * left + wide) / width - 1, (2 * top + tall) / height - 1
 
 
-def pixel_noise(draws: Draws, like: Tensor) -> Tensor:
-    """Return standard normal noise for each pixel, a function of the image's draws alone."""
+def pixel_noise(rng: CounterRNG, like: Tensor) -> Tensor:
+    """Return standard normal noise for each pixel, which does not depend on the other images of the batch."""
     pixels = torch.arange(like[0].numel(), device=like.device)
-    counters = (draws.ids[:, None] * len(pixels) + pixels).flatten()
-    rounds = draws.rounds.repeat_interleave(len(pixels))
-    return Draws(draws.seed, rounds, counters, draws.view).normal("noise").view_as(like)
+    counters = (rng.ids[:, None] * len(pixels) + pixels).flatten()
+    visits = rng.visits.repeat_interleave(len(pixels))
+    return CounterRNG(rng.seed, visits, counters, rng.view).normal("noise").view_as(like)

@@ -1,1 +1,1 @@
-"""What an embedding is worth: neighbours, margins, retrieval, probes. Takes arrays and callables, knows no data set."""
+"""Metrics of embeddings: nearest neighbours, margins, retrieval, linear probes. Depends on no data set and no model."""

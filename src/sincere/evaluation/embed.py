@@ -1,4 +1,4 @@
-"""Embeddings of a whole set, un-augmented and in order."""
+"""Embeddings of all images of a set, in order and without augmentation."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from sincere.evaluation.neighbours import find_neighbours
 
 
 class PlainBatch(Protocol):
-    """A batch of a set that is read in order."""
+    """A batch of images without augmentation."""
 
     @property
     def images(self) -> Tensor:
-        """Pixels."""
+        """Pixels of each image."""
         ...
 
     @property
     def labels(self) -> Tensor:
-        """Classes."""
+        """Class of each image."""
         ...
 
     @property
     def ids(self) -> Tensor:
-        """Which image of the source each is."""
+        """Id of each image."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """Embeddings (n, d) with the class and id of each image."""
+    """Embeddings (n, d) with the label (n,) and id (n,) of each image."""
 
     embeddings: Tensor
     labels: Tensor
@@ -42,7 +42,7 @@ class Embedded:
 
 @torch.no_grad()
 def embed(compute: Callable[[Tensor], Tensor], batches: Iterable[PlainBatch]) -> Embedded:
-    """Return what `compute` makes of each image, in the order of the batches."""
+    """Return the output of `compute` for each image, in the order of the batches."""
     parts = [(compute(batch.images), batch.labels, batch.ids) for batch in batches]
     embeddings, labels, ids = (torch.cat(column) for column in zip(*parts, strict=True))
     return Embedded(embeddings, labels, ids)
@@ -52,23 +52,23 @@ def embed(compute: Callable[[Tensor], Tensor], batches: Iterable[PlainBatch]) ->
 def half_is_enough(
     full: Callable[[Tensor], Tensor], half: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor
 ) -> bool:
-    """Tell whether embeddings computed in half precision leave the metrics of a sample unchanged, leave-one-out.
+    """Return whether half precision leaves the metrics of a sample unchanged.
 
     Args:
-        full: Images to embeddings of unit length.
+        full: Maps images to embeddings of unit length, in full precision.
         half: The same in half precision.
-        images: A sample to try both on.
-        labels: Their classes.
+        images: A sample of images.
+        labels: Class of each image.
 
     Returns:
-        Whether 1-NN accuracy and margin both differ by at most 0.001.
+        Whether leave-one-out 1-NN accuracy and margin both differ by at most 0.001.
     """
     own = torch.arange(len(labels), device=labels.device)
-    figures = []
+    metrics = []
     for compute in (full, half):
         z = compute(images).float()
-        found = find_neighbours(z, labels, z, labels, ks=(1,), leave_out=own)
-        right = (found.predictions[1] == labels).double().mean()
-        figures.append((right, found.target_similarity.median() - found.noise_similarity.median()))
-    (right, margin), (half_right, half_margin) = figures
-    return bool((right - half_right).abs() <= 1e-3 and (margin - half_margin).abs() <= 1e-3)
+        neighbours = find_neighbours(z, labels, z, labels, ks=(1,), leave_out=own)
+        accuracy = (neighbours.predictions[1] == labels).double().mean()
+        metrics.append((accuracy, neighbours.target_similarity.median() - neighbours.noise_similarity.median()))
+    (accuracy, margin), (half_accuracy, half_margin) = metrics
+    return bool((accuracy - half_accuracy).abs() <= 1e-3 and (margin - half_margin).abs() <= 1e-3)

@@ -1,4 +1,4 @@
-"""Checks of what the metrics take."""
+"""Checks of the arguments of the metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sincere.errors import DataError, InputValueError
 
 
 def check_search(caller: str, queries: Tensor, references: Tensor, ks: Sequence[int], leave_out: Tensor | None) -> None:
-    """Raise unless embeddings are finite and there are references enough for every k.
+    """Check that embeddings are finite and that there are enough references for every k.
 
     Raises:
         DataError: An embedding is not finite.
@@ -26,4 +26,4 @@ def check_search(caller: str, queries: Tensor, references: Tensor, ks: Sequence[
     available = len(references) - (leave_out is not None)
     for k in ks:
         if not 1 <= k <= available:
-            raise InputValueError(checks.wording(caller, f"k must be 1 to {available}, the references there are", k))
+            raise InputValueError(checks.wording(caller, f"k must be 1 to {available}, the number of references", k))

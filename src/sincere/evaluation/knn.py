@@ -1,4 +1,4 @@
-"""Accuracy of votes of the nearest training images."""
+"""k-nearest-neighbour accuracy: votes of the nearest training images."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from sincere.evaluation.neighbours import find_neighbours
 
 
 def measure(subject: Subject) -> dict[str, Measure]:
-    """Return, for each k, 1 where the k nearest training images vote for the right class."""
-    found, labels = subject.neighbours.predictions, subject.test.labels
-    right = {k: (found[k] == labels).double().cpu().numpy() for k in sorted(subject.ks)}
-    return {f"knn{k}": Measure(f"{k}-NN accuracy", values) for k, values in right.items()}
+    """Return, for each k, 1 for each test image that its k nearest training images classify correctly, else 0."""
+    predictions, labels = subject.neighbours.predictions, subject.test.labels
+    correct = {k: (predictions[k] == labels).double().cpu().numpy() for k in sorted(subject.ks)}
+    return {f"knn{k}": Measure(f"{k}-NN accuracy", values) for k, values in correct.items()}
 
 
 def accuracy_1nn(
@@ -23,7 +23,7 @@ def accuracy_1nn(
     *,
     leave_out: Tensor | None = None,
 ) -> float:
-    """Return the share of queries whose nearest reference is of their class.
+    """Return the fraction of queries whose nearest reference is of the same class.
 
     Example:
         >>> import torch
@@ -31,5 +31,5 @@ def accuracy_1nn(
         >>> accuracy_1nn(z, torch.tensor([0, 1]), z, torch.tensor([0, 1]))
         1.0
     """
-    found = find_neighbours(queries, query_labels, references, reference_labels, ks=(1,), leave_out=leave_out)
-    return float((found.predictions[1] == query_labels).double().mean())
+    neighbours = find_neighbours(queries, query_labels, references, reference_labels, ks=(1,), leave_out=leave_out)
+    return float((neighbours.predictions[1] == query_labels).double().mean())

@@ -1,4 +1,7 @@
-"""Margins: how much nearer the nearest image of the same class is than the nearest of another."""
+"""Margins: similarity to the nearest image of the same class minus that to the nearest image of another class.
+
+The paper calls the two target and noise (https://arxiv.org/abs/2309.14277).
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ LOW, HIGH, N_BINS = -1.0, 1.0, 100
 
 @dataclass(frozen=True)
 class Margin:
-    """The margin of some test images and what it is made of.
+    """The margin of a set of test images, with the similarities behind it.
 
     Attributes:
-        target_median: Of the similarities to the nearest image of the same class; NaN without images.
-        noise_median: Likewise, of another class.
-        n: How many images.
-        target: Counts of the similarities to the nearest image of the same class.
-        noise: To the nearest of another class.
+        target_median: Median similarity to the nearest image of the same class; NaN without images.
+        noise_median: Median similarity to the nearest image of another class; NaN without images.
+        n: Number of images.
+        target: Histogram of the similarities to the nearest image of the same class.
+        noise: Histogram of the similarities to the nearest image of another class.
     """
 
     target_median: float
@@ -33,19 +36,19 @@ class Margin:
 
     @property
     def margin(self) -> float:
-        """Median of target minus median of noise, signed."""
+        """Median target similarity minus median noise similarity, signed."""
         return round(self.target_median - self.noise_median, 12)
 
 
 def measure(subject: Subject) -> dict[str, Measure]:
-    """Return the two similarities of every test image."""
-    found = subject.neighbours
-    pairs = np.stack([x.double().cpu().numpy() for x in (found.target_similarity, found.noise_similarity)], axis=1)
+    """Return the target and noise similarity of every test image (n, 2)."""
+    similarities = subject.neighbours.target_similarity, subject.neighbours.noise_similarity
+    pairs = np.stack([x.double().cpu().numpy() for x in similarities], axis=1)
     return {"margin": Measure("margin", pairs, share=False)}
 
 
 def margin(target: ArrayLike, noise: ArrayLike) -> Margin:
-    """Return the margin over all images, from the two similarities of each.
+    """Return the margin over all images, from the target and noise similarity of each.
 
     Example:
         >>> margin([0.9, 0.8, 0.7], [0.1, 0.2, 0.3]).margin
@@ -65,6 +68,6 @@ def class_margins(target: ArrayLike, noise: ArrayLike, labels: ArrayLike, n_clas
 
 
 def histogram(values: NDArray[np.float64]) -> Histogram:
-    """Return counts over [-1, 1]; rounding beyond it falls into the outermost bins, so that none is lost."""
+    """Return a histogram over [-1, 1]; values rounded beyond the ends are counted in the outermost bins."""
     counts, _ = np.histogram(np.clip(values, LOW, HIGH), bins=N_BINS, range=(LOW, HIGH))
     return Histogram(LOW, HIGH, tuple(int(count) for count in counts))

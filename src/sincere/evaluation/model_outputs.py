@@ -1,4 +1,4 @@
-"""What metrics look at, and what they give back."""
+"""Input and output of the metrics: the outputs of a model on a data set, and a value for every test image."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The images of a set through a model.
+    """The outputs of a model on the train or the test part of a data set.
 
     Attributes:
-        embeddings: Projections of unit length (n, d).
-        features: The encoder's output, not normalised (n, f).
-        labels: Classes (n,).
-        ids: Which image of the source each is (n,).
+        embeddings: Embeddings of unit length (n, d).
+        features: Output of the encoder, not normalised (n, f).
+        labels: Class of each image (n,).
+        ids: Id of each image (n,).
     """
 
     embeddings: Tensor
@@ -37,13 +37,13 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A model's outputs on a data set.
+    """The outputs of a model on a data set.
 
     Attributes:
-        train: Images that neighbours are looked for among and probes learned from.
-        test: Images that figures are about.
-        ks: Numbers of neighbours.
-        probes: Linear classifiers, by the name of their metric.
+        train: Training images, among which neighbours are searched and from which probes are trained.
+        test: Test images, which are evaluated.
+        ks: Numbers of neighbours of the k-NN metrics.
+        probes: Linear classifiers by the name of their metric.
     """
 
     train: Part
@@ -53,7 +53,7 @@ class Subject:
 
     @cached_property
     def neighbours(self) -> Neighbours:
-        """What stands near each test image; 1-NN is always there.
+        """Nearest training images of each test image; k = 1 is always included.
 
         Raises:
             DataError: A class of the test part has no training image, or there is one class only.
@@ -61,23 +61,23 @@ class Subject:
         """
         train, test = self.train, self.test
         ks = sorted({1, *self.ks})
-        found = find_neighbours(test.embeddings, test.labels, train.embeddings, train.labels, ks=ks)
-        if bool((found.target_position < 0).any()):
-            label = int(test.labels[found.target_position < 0][0])
+        neighbours = find_neighbours(test.embeddings, test.labels, train.embeddings, train.labels, ks=ks)
+        if bool((neighbours.target_position < 0).any()):
+            label = int(test.labels[neighbours.target_position < 0][0])
             raise DataError(f"evaluate: class {label} has test images but no training image")
-        if bool((found.noise_position < 0).any()):
+        if bool((neighbours.noise_position < 0).any()):
             raise DataError("evaluate: the training images are of one class only; a margin needs two")
-        return found
+        return neighbours
 
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """A metric of every test image.
+    """The values of a metric for every test image.
 
     Attributes:
-        title: As in tables.
-        values: (n,), whose mean is the figure, or (n, 2), whose difference of medians is.
-        share: Whether the figure is a share of the test images.
+        title: Title in tables.
+        values: Values (n,), whose mean is the metric, or (n, 2), whose difference of medians is the metric.
+        share: Whether the metric is a fraction of the test images, shown in per cent.
     """
 
     title: str

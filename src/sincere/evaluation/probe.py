@@ -1,4 +1,4 @@
-"""Linear probes: a linear classifier on an encoder's output says what the output is worth.
+"""Linear probes: the accuracy of a linear classifier on the output of the encoder.
 
 `fast` computes features once and solves logistic regression; `paper` runs SGD over features of augmented images.
 """
@@ -22,8 +22,8 @@ from sincere.errors import DataError
 from sincere.evaluation.model_outputs import Measure, Subject
 from sincere.records.tensors import read_tensors, write_tensors
 
-STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of the fast probe's regularisation
-RATES = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 200.0)  # of the paper's probe
+STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # regularisation of the fast probe
+RATES = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 200.0)  # learning rates of the paper's probe
 EPOCHS, DECAY_AFTER, DECAY = 100, (60, 75, 90), 0.2
 
 Batches = Callable[[int], Iterable[tuple[Tensor, Tensor]]]
@@ -31,12 +31,12 @@ Batches = Callable[[int], Iterable[tuple[Tensor, Tensor]]]
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """A linear classifier: scores are features @ weight.T + bias.
+    """A linear classifier: logits are features @ weight.T + bias.
 
     Attributes:
-        weight: (classes, features).
-        bias: (classes,).
-        chosen: The regularisation or the learning rate that was best on the images held out.
+        weight: Weights (n_classes, n_features).
+        bias: Biases (n_classes,).
+        chosen: The regularisation or the learning rate with the best accuracy on held-out images.
     """
 
     weight: Tensor
@@ -44,11 +44,11 @@ class Probe:
     chosen: float
 
     def predict(self, features: Tensor) -> Tensor:
-        """Return the class with the highest score."""
+        """Return the class with the largest logit for each image."""
         return (features.to(self.weight.dtype) @ self.weight.T + self.bias).argmax(dim=1)
 
     def correct(self, features: Tensor, labels: Tensor) -> Tensor:
-        """Return 1 for each image that is classified rightly, else 0."""
+        """Return 1 for each image that is classified correctly, else 0."""
         return (self.predict(features) == labels).double()
 
     def save(self, path: Path, class_names: Sequence[str]) -> None:
@@ -61,7 +61,7 @@ class Probe:
         """Read a classifier and the names of its classes.
 
         Raises:
-            DataError: There is none, or it is damaged.
+            DataError: The file is missing or damaged.
         """
         try:
             arrays, about = read_tensors(path, remedy="evaluate the run again")
@@ -70,14 +70,14 @@ class Probe:
         except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, DataError):
                 raise
-            raise DataError(f"{path}: is missing, or is no classifier of a linear probe") from error
+            raise DataError(f"{path}: is missing, or is not the classifier of a linear probe") from error
 
 
 TITLES = {"linear": "linear probe", "linear_paper": "linear probe (SGD)"}
 
 
 def measure(subject: Subject) -> dict[str, Measure]:
-    """Return, for each probe, 1 where it classifies a test image rightly."""
+    """Return, for each probe, 1 for each test image that it classifies correctly, else 0."""
     test = subject.test
     return {
         name: Measure(TITLES[name], probe.correct(test.features, test.labels).cpu().numpy())
@@ -93,17 +93,17 @@ def fast_probe(
     held_out: NDArray[np.int64],
     strengths: Sequence[float] = STRENGTHS,
 ) -> Probe:
-    """Return logistic regression on standardised features (n, d), solved by L-BFGS.
+    """Return a logistic regression on standardised features, solved by L-BFGS.
 
-    The strength of its regularisation is the one with the best accuracy on `held_out` after learning from `learn`; the
-    classifier then learns from all.
+    Its regularisation is the one with the best accuracy on `held_out` after training on `learn`; the final classifier
+    is trained on all images.
 
     Args:
-        features: The encoder's output, not normalised.
-        labels: Classes (n,), each with an image in `learn`.
-        learn: Positions to learn from while choosing.
-        held_out: Positions to choose on.
-        strengths: L2 penalty per image, to choose from.
+        features: Output of the encoder (n, d), not normalised.
+        labels: Class of each image (n,); each class has an image in `learn`.
+        learn: Positions of the images to train on while the regularisation is chosen.
+        held_out: Positions of the images on which it is chosen.
+        strengths: L2 penalties per image to choose from.
     """
     x, y = features.double().cpu(), labels.cpu()
     mean, std = x.mean(dim=0), x.std(dim=0, correction=0).clamp_min(1e-8)
@@ -125,7 +125,7 @@ def _logistic(x: NDArray[np.float64], y: NDArray[np.int64], strength: float) -> 
 
     solver = LogisticRegression(C=1 / (strength * len(x)), max_iter=200)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # close to the optimum is enough to compare
+        warnings.simplefilter("ignore", ConvergenceWarning)  # an approximate optimum is good enough
         solver.fit(x, y)
     weight, bias = solver.coef_, solver.intercept_
     if len(solver.classes_) == 2:  # one row for the second class against the first
@@ -144,31 +144,31 @@ def paper_probe(
     epochs: int = EPOCHS,
     weight_decay: float = 0.0,
 ) -> Probe:
-    """Return the paper's probe: SGD with momentum 0.9, the rate times 0.2 after 60%, 75% and 90% of the epochs.
+    """Return the paper's probe: SGD with momentum 0.9, learning rate times 0.2 after 60%, 75% and 90% of the epochs.
 
-    The learning rate is the one with the best score after learning from `learn`; the classifier then learns from
+    The learning rate is the one with the best score after training on `learn`; the final classifier is trained on
     `everything`.
 
     Args:
-        learn: Features and labels of augmented images, batch by batch, of an epoch; without those held out.
-        everything: The same with those held out.
-        score: Accuracy of a probe on the images held out.
-        n_features: Length of the encoder's output.
+        learn: Maps an epoch to its batches of features and labels of augmented images, without held-out images.
+        everything: The same with held-out images.
+        score: Returns the accuracy of a probe on held-out images.
+        n_features: Dimension of the encoder's output.
         n_classes: Number of classes.
         rates: Learning rates to choose from.
-        epochs: Passes over the images.
-        weight_decay: Pull of the weights towards 0.
+        epochs: Number of epochs.
+        weight_decay: Weight decay of SGD.
     """
     shape = n_features, n_classes
-    scores = [score(probe) for probe in _descend(learn, shape, rates, epochs, weight_decay)]
+    scores = [score(probe) for probe in _train(learn, shape, rates, epochs, weight_decay)]
     best = rates[int(np.argmax(scores))]
-    return _descend(everything, shape, [best], epochs, weight_decay)[0]
+    return _train(everything, shape, [best], epochs, weight_decay)[0]
 
 
-def _descend(
+def _train(
     batches: Batches, shape: tuple[int, int], rates: Sequence[float], epochs: int, weight_decay: float
 ) -> list[Probe]:
-    """Return a classifier for each learning rate; all learn from the same pass, whose features are the costly part."""
+    """Train a classifier for each learning rate; all share the features of a batch, which cost the most."""
     layers = [nn.Linear(*shape) for _ in rates]
     groups = []
     for layer, rate in zip(layers, rates, strict=True):

@@ -1,4 +1,7 @@
-"""Embeddings in the plane, to look at: t-SNE, or PCA where there are too few for it."""
+"""Projection of embeddings to two dimensions: t-SNE, or PCA where there are too few points for it.
+
+t-SNE: van der Maaten and Hinton 2008, https://www.jmlr.org/papers/v9/vandermaaten08a.html
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ N_NEIGHBOURS = 5
 
 
 def choose_points(n: int, *, most: int = MOST_POINTS) -> NDArray[np.int64]:
-    """Return at most `most` of n positions, ascending; the same ones for every model."""
+    """Return at most `most` random positions out of n, ascending; the same ones for every model."""
     return np.sort(np.random.default_rng(0).permutation(n)[:most]).astype(np.int64)
 
 
 def in_the_plane(embeddings: Tensor) -> tuple[NDArray[np.float32], str]:
-    """Return points (n, 2) for embeddings (n, d), and the name of the method."""
+    """Return two-dimensional points (n, 2) for embeddings (n, d), and the name of the method."""
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 
@@ -33,8 +36,8 @@ def in_the_plane(embeddings: Tensor) -> tuple[NDArray[np.float32], str]:
 
 
 def nearest_in(embeddings: Tensor, k: int = N_NEIGHBOURS) -> NDArray[np.int64]:
-    """Return for each of few embeddings (n, d) of unit length the positions of the k nearest others, nearest first."""
+    """Return the positions (n, k) of the k nearest others of each embedding (n, d) of unit length, nearest first."""
     similarities = embeddings @ embeddings.T
     similarities.fill_diagonal_(-torch.inf)
-    found: NDArray[np.int64] = similarities.topk(min(k, len(embeddings) - 1), dim=1).indices.cpu().numpy()
-    return found
+    nearest: NDArray[np.int64] = similarities.topk(min(k, len(embeddings) - 1), dim=1).indices.cpu().numpy()
+    return nearest

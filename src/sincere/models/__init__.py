@@ -1,1 +1,1 @@
-"""Encoders, heads, and the two together with how to prepare an image."""
+"""Encoders, projection heads, and the model of both with its image preparation."""

@@ -19,11 +19,14 @@ from sincere.records.model import ModelSpec
 from sincere.records.tensors import read_tensors, write_tensors
 
 WEIGHTS, SPEC = "model.safetensors", "model.json"
-REMEDY = "copy it anew, or train again"
+# ITU-R 601-2 as in Pillow, which decodes grey training images. Its weights sum to 1: grey pixels stored as RGB keep
+# their value. (Augmentations take torchvision's 0.2989 for red instead, see `data.colour`.)
+_LUMA = (0.299, 0.587, 0.114)
+REMEDY = "copy it again, or train again"
 
 
 class Preparation(nn.Module):
-    """Pixels to network input: in [0, 1], grey or colour as it learned, resized, mean and deviation taken out."""
+    """Maps pixels to network input: scaled to [0, 1], grey or colour as in training, resized and normalised."""
 
     mean: Tensor
     std: Tensor
@@ -35,24 +38,24 @@ class Preparation(nn.Module):
         self.register_buffer("std", torch.tensor(spec.std)[:, None, None], persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return input (n, c, size, size) for images (n, c, h, w), uint8 or float in [0, 1]."""
+        """Return network input (n, c, size, size) for images (n, c, h, w), uint8 or float in [0, 1]."""
         pixels = images.float().div(255) if images.dtype == torch.uint8 else images
         if pixels.shape[1] != len(self.mean):
-            pixels = _channels(pixels, len(self.mean))
+            pixels = _convert_channels(pixels, len(self.mean))
         if pixels.shape[-2:] != (self.size, self.size):
             pixels = interpolate(pixels, (self.size, self.size), mode="bilinear", antialias=True, align_corners=False)
         return pixels.sub(self.mean).div_(self.std)
 
 
-def _channels(pixels: Tensor, n: int) -> Tensor:
-    """Return grey images as colour ones, or colour images as grey ones (by ITU-R 601, as Pillow does)."""
-    if n == 1:
-        return (pixels * pixels.new_tensor([0.299, 0.587, 0.114])[:, None, None]).sum(dim=1, keepdim=True)
-    return pixels.expand(-1, n, -1, -1)
+def _convert_channels(pixels: Tensor, n_channels: int) -> Tensor:
+    """Return colour images as grey ones, or grey images as colour ones."""
+    if n_channels == 1:
+        return (pixels * pixels.new_tensor(_LUMA)[:, None, None]).sum(dim=1, keepdim=True)
+    return pixels.expand(-1, n_channels, -1, -1)
 
 
 class EmbeddingModel(nn.Module):
-    """Images to embeddings."""
+    """Maps images to embeddings: preparation, encoder and projection head."""
 
     def __init__(self, spec: ModelSpec, encoder: nn.Module, head: nn.Module) -> None:
         super().__init__()
@@ -62,48 +65,49 @@ class EmbeddingModel(nn.Module):
         self.head = head
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the head's output (n, dim) for images (n, c, h, w), uint8 or float in [0, 1]; losses normalise it."""
+        """Return the output of the head (n, dim), not normalised, for images (n, c, h, w), uint8 or float in [0, 1]."""
         output: Tensor = self.head(self.features(images))
         return output
 
     def features(self, images: Tensor) -> Tensor:
-        """Return the encoder's output (n, d): what linear probes take."""
+        """Return the output of the encoder (n, d), the input of linear probes."""
         output: Tensor = self.encoder(self.preparation(images))
         return output
 
     @torch.no_grad()
     def embed(self, images: Tensor) -> Tensor:
-        """Return embeddings of unit length, without a graph."""
+        """Return embeddings of unit length, without gradients."""
         return normalize(self(images).float(), dim=1)
 
     @torch.no_grad()
     def outputs(self, images: Tensor) -> Tensor:
-        """Return embeddings of unit length and the encoder's output side by side (n, dim + d), without a graph."""
+        """Return embeddings of unit length and encoder output, concatenated (n, dim + d), without gradients."""
         features = self.features(images)
         return torch.cat([normalize(self.head(features).float(), dim=1), features.float()], dim=1)
 
     def describe(self) -> str:
-        """Return one line: what was built, and how large it is."""
+        """Return one line with the encoder, its number of parameters, the input size and the head."""
         millions = sum(parameter.numel() for parameter in self.encoder.parameters()) / 1e6
         stem = getattr(self.encoder, "conv1", None)
-        chosen = f", {stem.kernel_size[0]} x {stem.kernel_size[0]} stem" if isinstance(stem, nn.Conv2d) else ""
+        stem_text = f", {stem.kernel_size[0]} x {stem.kernel_size[0]} stem" if isinstance(stem, nn.Conv2d) else ""
         spec = self.spec
         shape = f"{spec.size} x {spec.size} px, {'grey' if spec.channels == 1 else 'colour'}"
-        return f"{spec.encoder}: {millions:.2f}M parameters{chosen} for {shape}; head {spec.head}, {spec.dim} numbers"
+        head = f"head {spec.head}, {spec.dim} dimensions"
+        return f"{spec.encoder}: {millions:.2f}M parameters{stem_text} for {shape}; {head}"
 
 
 def check_encoder(name: str) -> str:
-    """Return the name if it is an encoder's.
+    """Return the name of an encoder if it exists.
 
     Raises:
-        InputValueError: It is not, with the nearest one; or it is timm's, which is not installed.
+        InputValueError: It does not, and the message suggests the nearest name; or it needs timm, which is missing.
     """
     if not name.startswith(TIMM):
         return checks.choice("model", "encoder", name, ENCODERS)
     try:
         import timm
     except ImportError as error:
-        requirement = "encoder names of timm need it: pip install 'sincere[timm]'"
+        requirement = "encoders of timm need the package timm: pip install 'sincere[timm]'"
         raise InputValueError(checks.wording("model", requirement, name)) from error
     short = name.removeprefix(TIMM)
     if not timm.is_model(short):
@@ -114,10 +118,10 @@ def check_encoder(name: str) -> str:
 
 
 def build_model(spec: ModelSpec, *, seed: int = 0, pretrained: bool = False) -> EmbeddingModel:
-    """Build a model with weights drawn from `seed`; without a head, the spec's dim becomes the encoder's.
+    """Build a model with weights initialised from `seed`; without a head, `spec.dim` becomes that of the encoder.
 
     Raises:
-        InputValueError: A name is unknown, or the encoder cannot take this size.
+        InputValueError: A name is unknown, or the encoder does not support this image size.
     """
     make_head = load_named(HEADS, spec.head, caller="model", argument="head")
     with torch.random.fork_rng(devices=[]):
@@ -125,7 +129,7 @@ def build_model(spec: ModelSpec, *, seed: int = 0, pretrained: bool = False) -> 
         encoder = _encoder(spec, pretrained)
         if spec.norm == "group":
             encoder = with_group_norms(encoder)
-        features = _width(encoder, spec)
+        features = _n_features(encoder, spec)
         head = make_head(features, spec.dim)
     if spec.head == "none":
         spec = spec.model_copy(update={"dim": features})
@@ -144,14 +148,14 @@ def _encoder(spec: ModelSpec, pretrained: bool) -> nn.Module:
     options: dict[str, Any] = {"num_classes": 0, "in_chans": spec.channels, "pretrained": pretrained}
     try:
         network: nn.Module = timm.create_model(name, img_size=spec.size, **options)
-    except TypeError:  # only some of its models have a fixed size
+    except TypeError:  # models without a fixed input size do not take it
         network = timm.create_model(name, **options)
     return network
 
 
 @torch.no_grad()
-def _width(encoder: nn.Module, spec: ModelSpec) -> int:
-    """Return the length of the encoder's output, from one empty image."""
+def _n_features(encoder: nn.Module, spec: ModelSpec) -> int:
+    """Return the dimension of the encoder's output, from one black image."""
     training = encoder.training
     try:
         output: Tensor = encoder.eval()(torch.zeros(1, spec.channels, spec.size, spec.size))
@@ -191,7 +195,7 @@ def load_spec(folder: Path) -> ModelSpec:
 
 
 def load_model(folder: Path) -> EmbeddingModel:
-    """Read a model, ready to embed (in evaluation mode); nothing in the files is executed.
+    """Read a model, in evaluation mode; nothing in the files is executed.
 
     Raises:
         DataError: A file is missing, damaged or of another model.

@@ -6,15 +6,15 @@ from torch import nn
 
 
 def mlp(features: int, dim: int) -> nn.Module:
-    """Return the paper's head: features -> features -> ReLU -> dim."""
+    """Return the head of the paper: a linear layer features -> features, ReLU, a linear layer features -> dim."""
     return nn.Sequential(nn.Linear(features, features), nn.ReLU(inplace=True), nn.Linear(features, dim))
 
 
 def linear(features: int, dim: int) -> nn.Module:
-    """Return one linear map."""
+    """Return one linear layer."""
     return nn.Linear(features, dim)
 
 
 def none(features: int, dim: int) -> nn.Module:
-    """Return the features as they are."""
+    """Return the identity: embeddings are the features."""
     return nn.Identity()

@@ -1,4 +1,4 @@
-"""torchvision's ResNets, with the stem that suits the image."""
+"""ResNets of torchvision (He et al. 2015, https://arxiv.org/abs/1512.03385), with a stem that suits the image size."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SMALL_STEM_PIXELS = 64
 def _resnet(name: str, *, channels: int, size: int, pretrained: bool) -> nn.Module:
     """Return a ResNet without its classifier.
 
-    Up to 64 px its stem is 3 x 3 with stride 1 and no max-pool, as in the paper; above, the standard 7 x 7 with
-    stride 2 and max-pool. ImageNet weights leave a changed stem random.
+    Up to 64 px its stem is a 3 x 3 convolution with stride 1 and no max-pooling, as in the paper; above, the standard
+    7 x 7 convolution with stride 2 and max-pooling. A changed stem is random even with ImageNet weights.
     """
     from torchvision import models
 
@@ -33,7 +33,7 @@ def _resnet(name: str, *, channels: int, size: int, pretrained: bool) -> nn.Modu
 
 
 def _convolution(channels: int, *, side: int, stride: int) -> nn.Conv2d:
-    """Return a first layer, initialised as torchvision does."""
+    """Return a first layer with torchvision's initialisation."""
     layer = nn.Conv2d(channels, 64, side, stride=stride, padding=side // 2, bias=False)
     nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
     return layer

@@ -1,4 +1,4 @@
-"""`small`: a residual network for CPUs and small images, shaped for quality per CPU-second (docs/training.md)."""
+"""`small`: a residual network for small images on a CPU, designed for accuracy per second (docs/training.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def small(*, channels: int, size: int, pretrained: bool) -> nn.Module:
     """Return the network; it has no pretrained weights.
 
     Raises:
-        InputValueError: Such weights are asked for.
+        InputValueError: `pretrained` is set.
     """
     if pretrained:
         raise InputValueError("model: pretrained must be off for encoder small, which has no such weights; got on")
@@ -26,10 +26,10 @@ def small(*, channels: int, size: int, pretrained: bool) -> nn.Module:
 
 
 class SmallEncoder(nn.Module):
-    """A stem; three stages of a widening and a residual convolution, the first two with max-pool; the mean over places.
+    """A stem, three stages and global average pooling; a stage is a widening and a residual convolution.
 
-    The stem brings up to 64 px to a side of 16 at most, so that most of the work is done with many channels on few
-    places, which a CPU does best.
+    The first two stages max-pool. The stem reduces images of up to 64 px to a side of at most 16, so that most of the
+    work is done with many channels at few positions, which is fastest on a CPU.
     """
 
     def __init__(self, channels: int, widths: tuple[int, ...], *, stride: int) -> None:
@@ -50,7 +50,7 @@ class SmallEncoder(nn.Module):
 
 
 class _Stage(nn.Module):
-    """A convolution to more channels, halving the sides if asked, and one beside an identity."""
+    """A convolution to more channels, with optional max-pooling, and a convolution with a skip connection."""
 
     def __init__(self, before: int, width: int, *, pool: bool) -> None:
         super().__init__()

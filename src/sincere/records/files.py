@@ -34,8 +34,7 @@ def replacing(path: Path) -> Iterator[Path]:
         with aside.open("xb"):  # a new file, not what a link leads to, with the mode that any file of this user gets
             mode = aside.stat().st_mode
         yield aside
-        with aside.open("rb") as file:
-            os.fsync(file.fileno())
+        _flush(aside)
         aside.chmod(mode)  # some libraries write files that only their owner may read
         aside.replace(path)
     except BaseException as error:
@@ -43,7 +42,7 @@ def replacing(path: Path) -> Iterator[Path]:
         if isinstance(error, OSError) and error.errno is not None and error.filename is None:  # as of a full disk
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         raise
-    _flush_folder(path.parent)
+    _flush(path.parent)
 
 
 @contextmanager
@@ -59,23 +58,33 @@ def staged(folder: Path, *, last: str) -> Iterator[Path]:
         yield work
         for path in sorted(work.iterdir(), key=lambda path: (path.name == last, path.name)):
             path.replace(folder / path.name)
-        _flush_folder(folder)
+        _flush(folder)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _flush_folder(folder: Path) -> None:
-    """Make a renaming durable, where the system lets a folder be flushed."""
-    if sys.platform == "win32":
+def publish_folder(work: Path, folder: Path) -> None:
+    """Flush a folder with all its files to disk, then rename it atomically; `folder` must be missing or empty."""
+    for path in (*work.rglob("*"), work):
+        if (path.is_file() or path.is_dir()) and not path.is_symlink():
+            _flush(path)
+    work.replace(folder)
+    _flush(folder.parent)
+
+
+def _flush(path: Path) -> None:
+    """Write a file, or the names in a folder, through to disk; folders only where the system can flush them."""
+    is_folder = path.is_dir()
+    if is_folder and sys.platform == "win32":
         return
-    opened = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(opened)
+        os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems have no such thing
+        if not is_folder or error.errno not in (errno.EINVAL, errno.ENOTSUP):  # as on some network file systems
             raise
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:

@@ -1,1 +1,1 @@
-"""Tables and figures from stored results. No torch."""
+"""Tables, figures and the HTML report from stored results. Does not import torch."""

@@ -1,4 +1,4 @@
-"""What a report is made of: the results, and of each run its log, map, settings and manifest."""
+"""Input of a report: the results, and the log, map, settings and manifest of each run."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from sincere.records.log import METRICS, MetricsLog
 from sincere.records.manifest import MANIFEST
 from sincere.records.results import Results, Row
 
-DRAWN = ("loss", "chance", "floor", "repulsion_share")  # keys of metrics.jsonl, besides those of live accuracies
-LARGEST = 1e100  # that a chart can show
+PLOTTED = ("loss", "chance", "floor", "repulsion_share")  # keys of metrics.jsonl, besides those of live accuracies
+LARGEST = 1e100  # value that a chart can show
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A row of the results and what lies in its folder.
+    """A row of the results with the files in its folder.
 
     Attributes:
-        row: Of results.json.
-        log: Rows of metrics.jsonl that can be drawn.
-        map: None where it is missing or damaged.
-        config: Text of config.toml, or the settings that the row tells.
-        manifest: Empty where there is none.
-        problems: What is missing or damaged, by the name of the file.
+        row: Row of results.json.
+        log: Rows of metrics.jsonl that can be plotted.
+        map: Map of the test embeddings; None where it is missing or damaged.
+        config: Text of config.toml, or the settings in the row where there is none.
+        manifest: Content of manifest.json; empty where there is none.
+        problems: Messages on missing or damaged files, by file name.
     """
 
     row: Row
@@ -46,16 +46,16 @@ class Run:
     @property
     def name(self) -> str:
         """Loss and seed."""
-        return f"{titled(self.row.loss)}, seed {self.row.seed}"
+        return f"{loss_title(self.row.loss)}, seed {self.row.seed}"
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Everything that a report tells.
+    """Everything that a report shows.
 
     Attributes:
-        results: Of the folder.
-        runs: In the order of the results' rows.
+        results: Content of results.json.
+        runs: Runs in the order of the rows of the results.
         files: Whether the figures are also written as files.
     """
 
@@ -65,28 +65,23 @@ class Evidence:
 
     @cached_property
     def problems(self) -> list[str]:
-        """What is missing or damaged, and of which run."""
+        """Messages on missing or damaged files, with the run of each."""
         return [f"{run.name}: {text}" for run in self.runs for text in run.problems.values()]
 
     @cached_property
     def shown(self) -> list[Run]:
-        """The first run of each loss: what cannot be averaged over seeds is shown of these."""
+        """The first run of each loss, shown where nothing can be averaged over seeds."""
         first: dict[str, Run] = {}
         for run in self.runs:
             first.setdefault(run.row.loss, run)
         return list(first.values())
 
 
-def titled(loss: str) -> str:
-    """Return the name of a loss as people write it."""
-    return loss_title(loss)
-
-
 def read_evidence(folder: Path, *, files: bool) -> Evidence:
-    """Return what a folder with results.json holds; other files that are missing or damaged leave gaps.
+    """Read a folder with results.json; other files may be missing or damaged.
 
     Raises:
-        DataError: There is no results.json, or it is damaged.
+        DataError: results.json is missing or damaged.
     """
     results = Results.read(folder)
     n_classes = len(results.data.class_names)
@@ -102,22 +97,22 @@ def _read(folder: Path, row: Row, n_classes: int) -> Run:
         problems[MAP] = printable(str(error))
     log, n_damaged = _log(folder)
     if n_damaged:
-        problems[METRICS] = f"{METRICS}: damaged lines are left out: {n_damaged}"
+        problems[METRICS] = f"{METRICS}: {n_damaged} damaged lines are left out"
     elif len(log) < row.epochs and (folder / METRICS).exists():
-        problems[METRICS] = f"{METRICS}: is cut off: it has {len(log)} of {row.epochs} epochs"
+        problems[METRICS] = f"{METRICS}: is truncated: it has {len(log)} of {row.epochs} epochs"
     config = _config(folder, row, problems)
     return Run(row, log, embedding_map, config, _manifest(folder, problems), problems)
 
 
 def _map(folder: Path, row: Row, n_classes: int) -> EmbeddingMap:
-    found = EmbeddingMap.read(folder, row.files.get(MAP))
-    if max(found.labels.max(initial=0), found.predictions.max(initial=0)) >= n_classes:
+    embedding_map = EmbeddingMap.read(folder, row.files.get(MAP))
+    if max(embedding_map.labels.max(initial=0), embedding_map.predictions.max(initial=0)) >= n_classes:
         raise DataError(f"{folder / MAP}: has labels beyond the {n_classes} classes; evaluate the run again")
-    return found
+    return embedding_map
 
 
 def _log(folder: Path) -> tuple[list[dict[str, Any]], int]:
-    """Return the rows of metrics.jsonl that can be drawn, and how many lines cannot."""
+    """Return the rows of metrics.jsonl that can be plotted, and the number of lines that cannot."""
     log = MetricsLog(folder / METRICS)
     try:
         rows, damaged = log.rows(), log.damaged()
@@ -128,10 +123,10 @@ def _log(folder: Path) -> tuple[list[dict[str, Any]], int]:
 
 
 def is_drawable(row: Any) -> bool:
-    """Return whether a row of metrics.jsonl has an epoch, and numbers or nothing elsewhere."""
+    """Return whether a row of metrics.jsonl has an epoch, and its other plotted values are numbers or missing."""
     if not isinstance(row, dict) or not is_number(row.get("epoch")):
         return False
-    return all(value is None or is_number(value) or _is_nan(value) for name, value in row.items() if _is_drawn(name))
+    return all(value is None or is_number(value) or _is_nan(value) for name, value in row.items() if _is_plotted(name))
 
 
 def is_number(value: Any) -> bool:
@@ -140,21 +135,23 @@ def is_number(value: Any) -> bool:
 
 
 def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)  # of a training that diverged: a gap in the curve
+    return isinstance(value, float) and not math.isfinite(value)  # of a diverged run: a gap in the curve
 
 
-def _is_drawn(name: str) -> bool:
-    return name in DRAWN or name.startswith("knn1_")
+def _is_plotted(name: str) -> bool:
+    return name in PLOTTED or name.startswith("knn1_")
 
 
 def _config(folder: Path, row: Row, problems: dict[str, str]) -> str:
-    """Return the text of config.toml, or of the row's settings where there is none or it is damaged."""
+    """Return the text of config.toml, or the settings in the row where it is missing or damaged."""
     try:
         read_config(folder)
         text = read_bytes(folder / CONFIG).decode("utf-8", "replace")
     except (FileNotFoundError, DataError) as error:
         if (folder / CONFIG).exists():
-            problems[CONFIG] = printable(f"{str(error).partition(';')[0]}; shown are the settings in results.json")
+            problems[CONFIG] = printable(
+                f"{str(error).partition(';')[0]}; the settings in results.json are shown instead"
+            )
         text = "\n".join(f"{name} = {json.dumps(value)}" for name, value in row.settings.items() if value is not None)
     return "\n".join(map(printable, text.splitlines()))
 
@@ -170,13 +167,13 @@ def _manifest(folder: Path, problems: dict[str, str]) -> dict[str, Any]:
 
 
 def command_of(manifest: dict[str, Any]) -> list[str]:
-    """Return the words of a manifest's command; empty where it has none."""
+    """Return the arguments of the command in a manifest; empty where it has none."""
     command = manifest.get("command")
     return [printable(str(word)) for word in command] if isinstance(command, list) else []
 
 
 def facts_of(manifest: dict[str, Any]) -> dict[str, str]:
-    """Return the other entries of a manifest as text, versions among them."""
+    """Return the other entries of a manifest as text, including versions."""
     versions = manifest.get("versions")
     plain = {name: value for name, value in manifest.items() if name not in ("versions", "command")}
     facts = {**plain, **(versions if isinstance(versions, dict) else {})}

@@ -1,4 +1,4 @@
-"""The maps of the test embeddings: the same images under every loss, with one sheet of their thumbnails."""
+"""Data of the interactive maps: the same test images under every loss, with one sprite sheet of thumbnails."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from sincere.catalog import loss_title
 from sincere.records.arrays import EmbeddingMap
-from sincere.report.evidence import Run, titled
+from sincere.report.evidence import Run
 
-MOST_EXACT = 1_000_000  # pixels of a sheet up to which it is PNG; larger ones are photographs as JPEG
-STEPS = 4095  # of a coordinate on the page
+MOST_PNG_PIXELS = 1_000_000  # up to this size a sheet is a lossless PNG, above a JPEG
+STEPS = 4095  # coordinates on the page are integers from 0 to this
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,67 +31,67 @@ class Plane:
 
     @cached_property
     def unit(self) -> NDArray[np.float64]:
-        """Points in the unit square (m, 2), both axes to one scale."""
+        """Points in the unit square (m, 2), with the same scale on both axes."""
         points = self.map.points.astype(np.float64)
         low, high = points.min(axis=0), points.max(axis=0)
         span = max(float((high - low).max()), 1e-12)
         unit: NDArray[np.float64] = (points - (low + high) / 2) / span + 0.5
         return unit
 
-    def tops(self) -> dict[int, NDArray[np.float64]]:
-        """Return for each class with a point where its name goes: above the bulk of its points, hiding few."""
-        places = {}
+    def label_positions(self) -> dict[int, NDArray[np.float64]]:
+        """Return the position of each class's name: above most of its points, so that it hides few."""
+        positions = {}
         for label in np.unique(self.map.labels):
             points = self.unit[self.map.labels == label]
-            places[int(label)] = np.array([np.median(points[:, 0]), np.quantile(points[:, 1], 0.9)])
-        return places
+            positions[int(label)] = np.array([np.median(points[:, 0]), np.quantile(points[:, 1], 0.9)])
+        return positions
 
 
 def planes_of(runs: Sequence[Run]) -> list[Plane]:
-    """Return the maps there are."""
+    """Return the maps of the runs that have one."""
     return [Plane(run.row.loss, run.map) for run in runs if run.map is not None and len(run.map.ids)]
 
 
 def map_data(planes: Sequence[Plane]) -> dict[str, Any]:
-    """Return what the page needs to draw the maps.
+    """Return the data with which the page draws the maps.
 
-    `sheets` holds what does not depend on the loss: ids, labels and thumbnails; maps of the same images share one.
+    `sheets` holds what does not depend on the loss: ids, labels and thumbnails; maps of the same images share a sheet.
     """
     sheets: list[EmbeddingMap] = []
     maps = []
     for plane in planes:
-        found = plane.map
-        same = (i for i, sheet in enumerate(sheets) if _same_images(sheet, found))
-        number = next(same, len(sheets))
-        if number == len(sheets):
-            sheets.append(found)
+        embedding_map = plane.map
+        same = (i for i, sheet in enumerate(sheets) if _same_images(sheet, embedding_map))
+        index = next(same, len(sheets))
+        if index == len(sheets):
+            sheets.append(embedding_map)
         maps.append(
             {
-                "loss": titled(plane.loss),
-                "sheet": number,
+                "loss": loss_title(plane.loss),
+                "sheet": index,
                 "points": (STEPS * plane.unit).round().astype(int).ravel().tolist(),
-                "predictions": found.predictions.tolist(),
-                "neighbours": found.neighbours.tolist(),
-                "tops": {label: place.round(4).tolist() for label, place in plane.tops().items()},
+                "predictions": embedding_map.predictions.tolist(),
+                "neighbours": embedding_map.neighbours.tolist(),
+                "label_positions": {label: at.round(4).tolist() for label, at in plane.label_positions().items()},
             }
         )
-    return {"steps": STEPS, "maps": maps, "sheets": [_sheet(found) for found in sheets]}
+    return {"steps": STEPS, "maps": maps, "sheets": [_sheet(sheet) for sheet in sheets]}
 
 
 def _same_images(one: EmbeddingMap, other: EmbeddingMap) -> bool:
     return np.array_equal(one.ids, other.ids) and np.array_equal(one.labels, other.labels)
 
 
-def _sheet(found: EmbeddingMap) -> dict[str, Any]:
-    n, height, width = found.thumbnails.shape[:3]
+def _sheet(embedding_map: EmbeddingMap) -> dict[str, Any]:
+    n, height, width = embedding_map.thumbnails.shape[:3]
     columns = math.ceil(math.sqrt(n * height / width))  # about square
     return {
-        "ids": found.ids.tolist(),
-        "labels": found.labels.tolist(),
+        "ids": embedding_map.ids.tolist(),
+        "labels": embedding_map.labels.tolist(),
         "columns": columns,
         "width": width,
         "height": height,
-        "source": _data_url(_tiled(found.thumbnails, columns)),
+        "source": _data_url(_tiled(embedding_map.thumbnails, columns)),
     }
 
 
@@ -105,9 +106,9 @@ def _tiled(thumbnails: NDArray[np.uint8], columns: int) -> Image.Image:
 
 
 def _data_url(image: Image.Image) -> str:
-    exact = image.width * image.height <= MOST_EXACT
-    options: dict[str, Any] = {"optimize": True} if exact else {"quality": 85, "subsampling": 0}
-    kind = "png" if exact else "jpeg"
+    lossless = image.width * image.height <= MOST_PNG_PIXELS
+    options: dict[str, Any] = {"optimize": True} if lossless else {"quality": 85, "subsampling": 0}
+    kind = "png" if lossless else "jpeg"
     file = io.BytesIO()
     image.save(file, format=kind, **options)
     return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"

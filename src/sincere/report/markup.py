@@ -1,4 +1,4 @@
-"""HTML in which every text is escaped unless it was made here."""
+"""Builds HTML; every text is escaped unless it was built here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ VOID = ("meta", "br")
 
 
 class Html(str):
-    """Text that is markup already."""
+    """Text that is already markup."""
 
     __slots__ = ()
 
@@ -19,32 +19,32 @@ Content = str | Html | None
 
 
 def escape(text: str) -> Html:
-    """Return text as markup that shows it; halves of characters, as in undecodable paths, become question marks."""
+    """Return text as escaped markup; lone surrogates, as in undecodable paths, become question marks."""
     if isinstance(text, Html):
         return text
     return Html(html.escape(text.encode("utf-8", "replace").decode()))
 
 
 def tag(name: str, /, *children: Content, **attributes: str | bool | None) -> Html:
-    """Return an element. `class_` stands for class and `_` for `-`; attributes that are None or False are left out.
+    """Return an element. `class_` is written as class and `_` as `-`; attributes that are None or False are left out.
 
     Example:
-        >>> tag("td", "a < b", class_="figure")
-        '<td class="figure">a &lt; b</td>'
+        >>> tag("td", "a < b", class_="number")
+        '<td class="number">a &lt; b</td>'
     """
-    shown = ""
+    written = ""
     for key, value in attributes.items():
         if value is None or value is False:
             continue
         attribute = key.rstrip("_").replace("_", "-")
-        shown += f" {attribute}" if value is True else f' {attribute}="{escape(value)}"'
+        written += f" {attribute}" if value is True else f' {attribute}="{escape(value)}"'
     if name in VOID:
-        return Html(f"<{name}{shown}>")
-    return Html(f"<{name}{shown}>{join(*children)}</{name}>")
+        return Html(f"<{name}{written}>")
+    return Html(f"<{name}{written}>{join(*children)}</{name}>")
 
 
 def join(*children: Content) -> Html:
-    """Return markup and texts one after the other."""
+    """Concatenate markup and texts."""
     return Html("".join(escape(child) for child in children if child is not None))
 
 

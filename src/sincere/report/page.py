@@ -1,4 +1,4 @@
-"""report.html: one file that shows a run or a comparison in any browser, without a network and without torch."""
+"""Writes report.html: one file that shows a run or a comparison in any browser, without a network connection."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sincere.records.files import write_atomic
 from sincere.records.results import FIGURE_FILES, FIGURE_FORMATS, FIGURES, REPORT, MarginAbout
 from sincere.report import sections
 from sincere.report.evidence import Evidence, read_evidence
+from sincere.report.figure_files import save_figure, vega_lite_version
 from sincere.report.map import Plane, map_data, planes_of
 from sincere.report.markup import Html, data_block, join, tag
 from sincere.report.result_figures import (
@@ -33,7 +34,6 @@ from sincere.report.result_figures import (
     similarity_figure,
 )
 from sincere.report.theme import ON_DARK, chart_config, class_colours
-from sincere.report.theory_figures import save_figure, vega_lite_version
 
 CONTENTS = {
     "results": "Results",
@@ -50,25 +50,25 @@ def write_report(folder: Path, *, figures: bool = True, warn: Callable[[str], No
     """Write the figures as PNG, SVG and PDF into figures/, then report.html, from a folder with results.json.
 
     Args:
-        folder: Of a run, a transfer or a comparison.
+        folder: Folder of a run, a transfer or a comparison.
         figures: Whether to write the figures as files, too.
-        warn: Told what is missing or damaged beside the results; the page says so in any case.
+        warn: Called with a message for each other file that is missing or damaged; the page shows them in any case.
 
     Raises:
-        DataError: There are no results, or they are damaged.
+        DataError: results.json is missing or damaged.
     """
     evidence = read_evidence(folder, files=figures)
     if warn is not None:
         for problem in evidence.problems:
             warn(problem)
     planes = planes_of(evidence.shown)
-    drawn = _drawn(evidence, planes)
+    drawn = _figures(evidence, planes)
     if figures:
         for figure in drawn.values():
             if figure.panels:
-                save_figure(figure.whole(), folder / FIGURES, figure.name)
+                save_figure(figure.joined(), folder / FIGURES, figure.name)
                 continue
-            for suffix in FIGURE_FORMATS:  # that an earlier report left; other files there are the user's
+            for suffix in FIGURE_FORMATS:  # left by an earlier report; other files there are the user's
                 (folder / FIGURES / f"{figure.name}.{suffix}").unlink(missing_ok=True)
     path = folder / REPORT
     write_atomic(path, _page(evidence, planes, drawn))
@@ -76,14 +76,14 @@ def write_report(folder: Path, *, figures: bool = True, warn: Callable[[str], No
 
 
 def remove_report(folder: Path) -> None:
-    """Remove a report and its figures, which would be those of earlier results; other files in figures/ stay."""
-    if not (folder / FIGURES).is_symlink():  # what a link leads to belongs to somebody else
+    """Remove a report of earlier results and its figures; other files in figures/ stay."""
+    if not (folder / FIGURES).is_symlink():  # the target of a link is not part of the run
         for name in FIGURE_FILES:
             (folder / FIGURES / name).unlink(missing_ok=True)
-    (folder / REPORT).unlink(missing_ok=True)  # last: where figures may not be removed, it stays
+    (folder / REPORT).unlink(missing_ok=True)  # last, so that it stays if a figure cannot be removed
 
 
-def _drawn(evidence: Evidence, planes: Sequence[Plane]) -> dict[str, Figure]:
+def _figures(evidence: Evidence, planes: Sequence[Plane]) -> dict[str, Figure]:
     names = evidence.results.data.class_names
     figures = [
         differences_figure(evidence.results),
@@ -130,14 +130,14 @@ def _page(evidence: Evidence, planes: Sequence[Plane], figures: dict[str, Figure
 
 
 def _data(evidence: Evidence, planes: Sequence[Plane], figures: dict[str, Figure]) -> dict[str, Any]:
-    """Return what the scripts draw from."""
+    """Return the data of the page's scripts."""
     names = evidence.results.data.class_names
-    # The map is drawn on a canvas here, where it answers to the pointer.
+    # On the page the map is drawn on a canvas, which is interactive.
     specs = [figure.specs() for name, figure in figures.items() if name != "map"]
-    one_class = [[_one_class(row.margin) for row in run.row.classes] for run in evidence.shown]
+    histograms = [[_class_histograms(row.margin) for row in run.row.classes] for run in evidence.shown]
     return {
-        "charts": {place: spec for group in specs for place, spec in group.items()},
-        "classes": one_class,
+        "charts": {element: spec for group in specs for element, spec in group.items()},
+        "classes": histograms,
         "kinds": KINDS,
         "map": map_data(planes) if planes else None,
         "class_names": names,
@@ -148,15 +148,15 @@ def _data(evidence: Evidence, planes: Sequence[Plane], figures: dict[str, Figure
     }
 
 
-def _one_class(about: MarginAbout) -> dict[str, Any]:
-    """Return the histograms of a class; without names for the values, because there may be many classes."""
+def _class_histograms(about: MarginAbout) -> dict[str, Any]:
+    """Return the histograms of a class, as lists without keys, because there may be many classes."""
     bars = [[KINDS.index(bar["kind"]), bar["start"], bar["end"], bar["share"]] for bar in histogram_bars(about)]
     return {"bars": bars, "medians": median_rules(about), "text": margin_text(about)}
 
 
 @cache
 def _vega() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script, of the version that Altair writes for."""
+    """Return Vega, Vega-Lite and Vega-Embed as one script, in the version of Altair's charts."""
     bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=vega_lite_version())
     return f"(() => {{{bundle}}})();"
 
@@ -166,7 +166,7 @@ def _asset(name: str) -> str:
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """Return a content security policy: these scripts and no other, and no request to anywhere."""
+    """Return a content security policy that allows these scripts only, and no network requests."""
     hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
     return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:"

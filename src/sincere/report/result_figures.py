@@ -1,4 +1,4 @@
-"""Figures of results, as panels: on the page each takes the width there is, in files they stand side by side."""
+"""Figures of the results, as panels: responsive on the page, side by side in files."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from typing import Any
 import altair as alt
 import numpy as np
 
+from sincere.catalog import loss_title
 from sincere.records.histograms import Histogram
 from sincere.records.results import Difference, MarginAbout, MetricAbout, Results
-from sincere.report.evidence import Run, is_number, titled
+from sincere.report.evidence import Run, is_number
 from sincere.report.map import Plane
 from sincere.report.theme import BLUE, GREY, GROUND, INK, chart_config, class_colours, loss_colours
 
 WIDTH, HEIGHT, COLUMNS = 300, 220, 3
-MOST_EPOCHS = 300  # drawn of a run; more cannot be told apart
+MOST_EPOCHS = 300  # plotted of a run; more could not be distinguished
 MOST_CLASSES = 30  # of a confusion matrix
-MOST_COUNTED = 12  # classes up to which its cells are written out
-MOST_LABELLED = 30  # classes up to which a map names them
-EXCLUDES, INCLUDES = "excludes 0", "includes 0"  # what an interval does
+MOST_COUNTED = 12  # classes up to which the cells of a confusion matrix show counts
+MOST_LABELLED = 30  # classes up to which a map shows their names
+EXCLUDES, INCLUDES = "excludes 0", "includes 0"  # of an interval
 REPULSION, LIVE = "same-class pairs pushed apart", "live 1-NN accuracy"
 SAME, OTHER = KINDS = ("same class", "another class")
 
@@ -31,15 +32,15 @@ class Figure:
     """A figure of the page and of figures/.
 
     Attributes:
-        name: Of its files.
-        panels: Charts that stand side by side, or one below the other on a phone.
+        name: Stem of its file names.
+        panels: Charts, side by side or, on a narrow screen, stacked.
     """
 
     name: str
     panels: tuple[alt.LayerChart, ...]
 
-    def whole(self) -> alt.ConcatChart:
-        """Return all panels as one chart for files, on white."""
+    def joined(self) -> alt.ConcatChart:
+        """Return all panels as one chart on a white background, for files."""
         charts = [panel.properties(width=WIDTH) for panel in self.panels]
         joined: alt.ConcatChart = alt.concat(*charts, columns=COLUMNS, spacing=36).resolve_scale(
             color="independent", x="independent"
@@ -48,7 +49,7 @@ class Figure:
         return joined
 
     def specs(self) -> dict[str, dict[str, Any]]:
-        """Return each panel for the page, by the id of its place there."""
+        """Return the Vega-Lite specification of each panel by the id of its element on the page."""
         specs = {}
         for i, panel in enumerate(self.panels):
             spec = panel.properties(width="container", autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
@@ -57,9 +58,9 @@ class Figure:
 
 
 def similarity_figure(runs: Sequence[Run]) -> Figure:
-    """The paper's main figure: similarity to the nearest image of the same class and of another, a panel per loss.
+    """Plot similarities to the nearest image of the same and of another class, one panel per loss, as the paper does.
 
-    All panels share their axes. Rules are medians; the bar between them is the margin.
+    All panels share their axes. Dashed rules are medians; the bar between them is the margin.
     """
     margins = [run.row.margin for run in runs]
     low = min(0.0, *(_lowest(histogram) for about in margins for histogram in (about.target, about.noise)))
@@ -71,7 +72,7 @@ def similarity_figure(runs: Sequence[Run]) -> Figure:
     for i, run in enumerate(runs):
         about, colour = run.row.margin, colours[run.row.loss]
         hue = alt.Color("kind:N", title=None).scale(domain=KINDS, range=[colour, GREY])
-        # Named, so that the page can put the bars of one class in their place.
+        # Named, so that the page can replace the bars by those of one class.
         bars = alt.Chart(alt.InlineData(values=histogram_bars(about), name=f"bars-{i}")).mark_bar(
             opacity=0.72, binSpacing=0
         )
@@ -92,13 +93,13 @@ def similarity_figure(runs: Sequence[Run]) -> Figure:
                 x=alt.X("noise:Q"), x2="target:Q", y=alt.value(5), tooltip=alt.Tooltip("margin:Q", format=".3f")
             ),
         ]
-        name = titled(run.row.loss)
+        name = loss_title(run.row.loss)
         panels.append(_panel(layers, name, f"Similarities under {name}", subtitle=margin_text(about)))
     return Figure("similarity", tuple(panels))
 
 
 def histogram_bars(about: MarginAbout) -> list[dict[str, Any]]:
-    """Return the bars of both histograms; empty bins are left out."""
+    """Return the bars of both histograms, without empty bins."""
     bars = []
     for kind, histogram in ((OTHER, about.noise), (SAME, about.target)):
         edges = np.linspace(histogram.low, histogram.high, len(histogram.counts) + 1).round(4)
@@ -111,7 +112,7 @@ def histogram_bars(about: MarginAbout) -> list[dict[str, Any]]:
 
 
 def median_rules(about: MarginAbout) -> list[dict[str, Any]]:
-    """Return where the medians are, and the margin between them; nothing without images."""
+    """Return the medians and the margin between them; nothing without images."""
     if about.margin is None:
         return []
     both = {"noise": about.noise_median, "target": about.target_median, "margin": about.margin}
@@ -119,14 +120,14 @@ def median_rules(about: MarginAbout) -> list[dict[str, Any]]:
 
 
 def margin_text(about: MarginAbout) -> str:
-    """Return the margin and its parts in words."""
+    """Return the margin and the medians as text."""
     if about.margin is None:
         return "no test images"
     return f"margin {about.margin:.3f} (medians {about.target_median:.3f} and {about.noise_median:.3f})"
 
 
 def curves_figure(runs: Sequence[Run]) -> Figure:
-    """Training loss between its chance level and its floor against epochs, a panel per loss, a line per seed."""
+    """Plot the training loss with its chance level and floor against epochs, one panel per loss, one line per seed."""
     quantities = ["chance", "loss", "floor"]
     colours = loss_colours([run.row.loss for run in runs])
     rows = [
@@ -153,18 +154,18 @@ def curves_figure(runs: Sequence[Run]) -> Figure:
             detail="seed:N",
             tooltip=["quantity:N", "seed:N", "epoch:Q", alt.Tooltip("nats:Q", format=".3f")],
         )
-        panels.append(_panel([encoded], titled(loss), f"Training loss of {titled(loss)} against epochs"))
+        panels.append(_panel([encoded], loss_title(loss), f"Training loss of {loss_title(loss)} against epochs"))
     return Figure("training", tuple(panels))
 
 
 def meters_figure(runs: Sequence[Run]) -> Figure:
-    """The repulsion meter and live 1-NN accuracy against epochs, a line per run; a panel where there are figures."""
+    """Plot repulsion and live 1-NN accuracy against epochs, one line per run; a panel where there are values."""
     about = {REPULSION: ["repulsion_share"], LIVE: ["knn1_validation", "knn1_train"]}
     colours = loss_colours([run.row.loss for run in runs])
     panels = []
     for title, keys in about.items():
         rows = [
-            {"run": run.name, "loss": titled(run.row.loss), "epoch": row["epoch"], "share": row[key]}
+            {"run": run.name, "loss": loss_title(run.row.loss), "epoch": row["epoch"], "share": row[key]}
             for run in runs
             for key in keys
             for row in _thinned([row for row in run.log if is_number(row.get(key))])
@@ -172,9 +173,9 @@ def meters_figure(runs: Sequence[Run]) -> Figure:
         if not rows:
             continue
         highest = max(row["share"] for row in rows)
-        # Repulsion is read against 0, which may be all there is; accuracies are compared near 1.
+        # Repulsion is compared with 0, and may be 0 throughout; accuracies are compared with each other, near 1.
         scale = alt.Scale(domain=[0, max(0.05, highest)]) if title == REPULSION else alt.Scale(zero=False)
-        losses = [loss for loss in colours if any(row["loss"] == titled(loss) for row in rows)]
+        losses = [loss for loss in colours if any(row["loss"] == loss_title(loss) for row in rows)]
         lines = (
             alt.Chart(alt.Data(values=rows))
             .mark_line(strokeWidth=2, point={"size": 14})
@@ -182,7 +183,7 @@ def meters_figure(runs: Sequence[Run]) -> Figure:
                 x=alt.X("epoch:Q").axis(tickMinStep=1, tickCount=5, grid=False),
                 y=alt.Y("share:Q", title="share", scale=scale).axis(format="%"),
                 color=alt.Color("loss:N", title=None).scale(
-                    domain=[titled(loss) for loss in losses], range=[colours[loss] for loss in losses]
+                    domain=[loss_title(loss) for loss in losses], range=[colours[loss] for loss in losses]
                 ),
                 detail="run:N",
                 tooltip=["run:N", "epoch:Q", alt.Tooltip("share:Q", format=".1%")],
@@ -193,22 +194,22 @@ def meters_figure(runs: Sequence[Run]) -> Figure:
 
 
 def differences_figure(results: Results) -> Figure:
-    """Paired differences between losses with their intervals against 0, a panel per metric."""
+    """Plot paired differences between losses with their confidence intervals, one panel per metric."""
     panels = []
     for name, about in results.metrics.items():
-        found = [difference for difference in results.differences if difference.metric == name]
-        if found:
-            panels.append(_forest(found, about))
+        differences = [difference for difference in results.differences if difference.metric == name]
+        if differences:
+            panels.append(_forest_plot(differences, about))
     return Figure("differences", tuple(panels))
 
 
-def _forest(differences: Sequence[Difference], about: MetricAbout) -> alt.LayerChart:
-    times = 100 if about.share else 1
+def _forest_plot(differences: Sequence[Difference], about: MetricAbout) -> alt.LayerChart:
+    scale = 100 if about.share else 1
     rows = [
         {
-            "pair": f"{titled(d.a)} minus {titled(d.b)}",
+            "pair": f"{loss_title(d.a)} minus {loss_title(d.b)}",
             "interval": EXCLUDES if d.significant else INCLUDES,
-            **{end: times * getattr(d, end) for end in ("estimate", "low", "high")},
+            **{end: scale * getattr(d, end) for end in ("estimate", "low", "high")},
         }
         for d in differences
     ]
@@ -223,12 +224,12 @@ def _forest(differences: Sequence[Difference], about: MetricAbout) -> alt.LayerC
         base.mark_rule(strokeWidth=2.5).encode(x=alt.X("low:Q", title=unit).axis(tickCount=5), x2="high:Q"),
         base.mark_circle(size=70, opacity=1).encode(x="estimate:Q"),
     ]
-    description = f"Paired differences in {about.title} between losses with 95% intervals"
+    description = f"Paired differences in {about.title} between losses with 95% confidence intervals"
     return _panel(layers, about.title, description, height=34 * len(rows))
 
 
 def confusion_figure(runs: Sequence[Run], class_names: Sequence[str]) -> Figure:
-    """True class against 1-NN prediction, a panel per loss; of many classes those most confused."""
+    """Plot the class against the 1-NN prediction, one panel per loss; of many classes, the most confused ones."""
     kept = confused_classes(runs, len(class_names))
     names, shown = [class_names[i] for i in kept], set(kept)
     colours = loss_colours([run.row.loss for run in runs])
@@ -254,19 +255,19 @@ def confusion_figure(runs: Sequence[Run], class_names: Sequence[str]) -> Figure:
             y=alt.Y("class:N", sort=None, scale=alt.Scale(domain=names), axis=alt.Axis(**plain), title="class"),
             tooltip=["class:N", "predicted:N", "images:Q", alt.Tooltip("share:Q", format=".1%")],
         )
-        # The root makes single mistakes visible beside a full diagonal; opacity suits light and dark grounds.
+        # The square root keeps single mistakes visible beside the diagonal; opacity suits both themes.
         strength = alt.Opacity("share:Q", legend=None).scale(type="sqrt", domain=[0, 1], range=[0.08, 1])
         layers = [base.mark_rect(color=colours[run.row.loss]).encode(opacity=strength)]
         if len(kept) <= MOST_COUNTED:
             full = alt.when("datum.share > 0.3").then(alt.value(GROUND)).otherwise(alt.value(GREY))
             layers.append(base.mark_text(fontSize=11, fontWeight=600).encode(text="images:Q", color=full))
-        name = titled(run.row.loss)
+        name = loss_title(run.row.loss)
         panels.append(_panel(layers, name, f"Confusion matrix of {name}", height=WIDTH))
     return Figure("confusion", tuple(panels))
 
 
 def confused_classes(runs: Sequence[Run], n_classes: int) -> list[int]:
-    """Return the classes a confusion matrix shows, ascending: all, or those with most mistakes over the runs."""
+    """Return the classes that a confusion matrix shows, ascending: all, or those with the most mistakes."""
     if n_classes <= MOST_CLASSES:
         return list(range(n_classes))
     mistakes = np.zeros(n_classes, dtype=np.int64)
@@ -278,15 +279,16 @@ def confused_classes(runs: Sequence[Run], n_classes: int) -> list[int]:
 
 
 def map_figure(planes: Sequence[Plane], class_names: Sequence[str]) -> Figure:
-    """Test embeddings in the plane, coloured by class, a panel per loss; crosses are classified wrongly."""
+    """Plot the map of test embeddings coloured by class, one panel per loss; crosses are misclassified."""
     colour = alt.Color("class:N", legend=None).scale(domain=list(class_names), range=class_colours(len(class_names)))
     hidden = alt.Axis(labels=False, ticks=False, grid=False, domain=False, title=None)
     panels = []
     for plane in planes:
-        found = plane.map
+        embedding_map = plane.map
+        labels, predictions = embedding_map.labels, embedding_map.predictions
         rows = [
             {"x": float(x), "y": float(y), "class": class_names[label], "right": bool(label == prediction)}
-            for (x, y), label, prediction in zip(plane.unit.round(4), found.labels, found.predictions, strict=True)
+            for (x, y), label, prediction in zip(plane.unit.round(4), labels, predictions, strict=True)
         ]
         x, y = alt.X("x:Q", axis=hidden), alt.Y("y:Q", axis=hidden)
         points = alt.Chart(alt.Data(values=rows)).encode(x=x, y=y, color=colour)
@@ -298,15 +300,16 @@ def map_figure(planes: Sequence[Plane], class_names: Sequence[str]) -> Figure:
         ]
         if len(class_names) <= MOST_LABELLED:
             names = [
-                {"class": class_names[label], "x": float(x), "y": float(y)} for label, (x, y) in plane.tops().items()
+                {"class": class_names[label], "x": float(x), "y": float(y)}
+                for label, (x, y) in plane.label_positions().items()
             ]
             words = alt.Chart(alt.Data(values=names)).encode(x=x, y=y, text="class:N")
             layers += [
                 words.mark_text(fontSize=13, fontWeight=700, dy=-12, stroke=GROUND, strokeWidth=4, strokeOpacity=0.8),
                 words.mark_text(fontSize=13, fontWeight=700, dy=-12),
             ]
-        about = f"{found.method} map of the test embeddings of {titled(plane.loss)}"
-        panels.append(_panel(layers, titled(plane.loss), about, subtitle=found.method, height=WIDTH))
+        about = f"{embedding_map.method} map of the test embeddings of {loss_title(plane.loss)}"
+        panels.append(_panel(layers, loss_title(plane.loss), about, subtitle=embedding_map.method, height=WIDTH))
     return Figure("map", tuple(panels))
 
 
@@ -324,7 +327,7 @@ def _lowest(histogram: Histogram) -> float:
 
 
 def _thinned(rows: Sequence[dict[str, Any]]) -> Iterable[dict[str, Any]]:
-    """Return evenly spaced rows, with the first and the last."""
+    """Return at most `MOST_EPOCHS` evenly spaced rows, including the first and the last."""
     if len(rows) <= MOST_EPOCHS:
         return rows
     return [rows[i] for i in np.linspace(0, len(rows) - 1, MOST_EPOCHS).round().astype(int)]

@@ -1,4 +1,4 @@
-"""The sections of a report, in the order of the page: results in, markup out."""
+"""The sections of a report as HTML, in the order of the page."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from sincere.catalog import loss_title
 from sincere.records.arrays import MAP
 from sincere.records.config import CONFIG
 from sincere.records.log import METRICS
 from sincere.records.manifest import MANIFEST
 from sincere.records.results import ABOUT_LOSSES, FIGURE_FORMATS, ClassRow
-from sincere.report.evidence import Evidence, Run, command_of, facts_of, titled
+from sincere.report.evidence import Evidence, Run, command_of, facts_of
 from sincere.report.map import Plane
 from sincere.report.markup import Html, join, tag
 from sincere.report.result_figures import LIVE, MOST_CLASSES, REPULSION, Figure
@@ -20,7 +21,7 @@ from sincere.report.theme import ON_DARK, loss_colours
 
 
 def heading(evidence: Evidence) -> Html:
-    """Title, the finding, and what was run."""
+    """Return the title, the finding and the facts of the runs."""
     results = evidence.results
     data, losses = results.data, [summary.loss for summary in results.summaries]
     seeds = sorted({row.seed for row in results.rows})
@@ -37,7 +38,7 @@ def heading(evidence: Evidence) -> Html:
         "not finished": ", ".join(unfinished),
     }
     shown = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items() if value]
-    title = f"{_joined([titled(loss) for loss in losses])} on {data.name}"
+    title = f"{_joined([loss_title(loss) for loss in losses])} on {data.name}"
     started = str(results.manifest.get("started", ""))[:10]
     return tag(
         "header",
@@ -49,7 +50,7 @@ def heading(evidence: Evidence) -> Html:
 
 
 def table(evidence: Evidence, differences: Figure) -> Html:
-    """The table of losses and metrics, what its marks mean, and the paired differences."""
+    """Return the table of losses and metrics with its legend, and the paired differences."""
     results = evidence.results
     header, rows = summary_table(results)
     losses = [summary.loss for summary in results.summaries]
@@ -57,7 +58,7 @@ def table(evidence: Evidence, differences: Figure) -> Html:
     body = []
     for loss, (first, *rest) in zip(losses, rows, strict=True):
         detail = tag("span", first.detail, class_="detail") if first.detail else None
-        body.append(tag("tr", tag("th", _dot(colours[loss]), titled(loss), detail, scope="row"), *map(_cell, rest)))
+        body.append(tag("tr", tag("th", _dot(colours[loss]), loss_title(loss), detail, scope="row"), *map(_cell, rest)))
     head = tag("tr", *(tag("th", name, scope="col") for name in header))
     about_losses = results.scope == ABOUT_LOSSES
     models = "Each loss" if about_losses else f"The trained model{'s' if len(results.rows) > 1 else ''}"
@@ -89,62 +90,62 @@ def _differences_caption(about_losses: bool) -> str:
 
 
 def similarity(evidence: Evidence, figure: Figure) -> Html:
-    """The paper's main figure, and the same for one class on demand."""
+    """Return the similarity figure, and the same for one class on demand."""
     about = (
-        "For every test image: how similar is the nearest training image of its class, and how similar the nearest of "
-        "another class? Dashed lines are medians. The bar between them is the margin: the wider, the more room "
-        "between classes. All panels share their axes."
+        "For every test image: the cosine similarity to the nearest training image of the same class, and to the "
+        "nearest of another class. Dashed lines are medians. The bar between them is the margin: the wider it is, the "
+        "better the classes are separated. All panels share their axes."
     )
     options = [tag("option", name, value=str(i)) for i, name in enumerate(evidence.results.data.class_names)]
-    places = [tag("div", class_="chart", id=f"class-{i}") for i in range(len(figure.panels))]
+    charts = [tag("div", class_="chart", id=f"class-{i}") for i in range(len(figure.panels))]
     one_class = tag(
         "details",
         tag("summary", "One class at a time"),
         tag("p", tag("label", "Class ", tag("select", *options, id="class-choice"))),
-        tag("div", *places, class_="panels"),
+        tag("div", *charts, class_="panels"),
         id="per-class",
         class_="box",
     )
     return _section(
-        "similarity", "How far apart are the classes?", tag("p", about), _which_seed(evidence),
+        "similarity", "How well are the classes separated?", tag("p", about), _which_seed(evidence),
         _figure(figure, None, evidence), one_class,
     )  # fmt: skip
 
 
 def training(evidence: Evidence, curves: Figure, meters: Figure) -> Html:
-    """Training curves, the repulsion meter and live accuracy."""
+    """Return the training curves, the repulsion meter and live accuracies."""
     notes = _problems(evidence.runs, METRICS)
     if not curves.panels:
-        missing = tag("p", "The log of the training, metrics.jsonl, is not here.")
+        missing = tag("p", "The training log, metrics.jsonl, is missing.")
         return _section("training", "Training", *notes or [missing])
     parts = [
         tag("p", "Chance is the loss when all images are equally similar, floor the loss when the classes are "
-            "perfectly apart. All panels share their vertical axis."),
+            "perfectly separated. All panels share their vertical axis."),
         _figure(curves, None, evidence),
     ]  # fmt: skip
     if meters.panels:
         titles = [panel.title.text for panel in meters.panels]
-        told = []
+        explanations = []
         if REPULSION in titles:
-            told.append(
-                "Pairs pushed apart: the share of pairs of the same class whose similarity a step of this loss lowers. "
-                "SINCERE never does that; SupCon does where a pair is already much more similar than the "
-                "others of its class. Losses without this measure are left out."
+            explanations.append(
+                "Pairs pushed apart: the fraction of same-class pairs whose similarity a gradient step of the loss "
+                "lowers. SINCERE never does that; SupCon does where a pair is already much more similar than the "
+                "others of its class. Losses without this metric are left out."
             )
         if LIVE in titles:
-            told.append("Live 1-NN: accuracy on held-out or training images while training went on.")
-        parts.append(_figure(meters, " ".join(told), evidence))
+            explanations.append("Live 1-NN: accuracy on held-out or training images during training.")
+        parts.append(_figure(meters, " ".join(explanations), evidence))
     return _section("training", "Training", *parts, *notes)
 
 
 def classes(evidence: Evidence) -> Html:
-    """The table of classes, one for each loss."""
+    """Return the table of classes of each loss."""
     about = (
-        "Confused with: the class that the nearest image of another class is most often of. Divergence: a lower bound "
-        "of the symmetrised KL divergence between the class and the rest, in nats, with its 95% interval; it cannot "
-        "exceed the cap, which grows with the number of images. A column's title sorts by it."
+        "Confused with: the most frequent class of the nearest training image of another class. Divergence: a lower "
+        "bound on the symmetrised KL divergence between the class and the rest, in nats, with its 95% confidence "
+        "interval; it cannot exceed the cap, which grows with the number of images. Click a column title to sort."
     )
-    tables = [(titled(run.row.loss), _class_table(run)) for run in evidence.shown]
+    tables = [(loss_title(run.row.loss), _class_table(run)) for run in evidence.shown]
     return _section("classes", "Class by class", tag("p", about), _which_seed(evidence), _tabs(tables))
 
 
@@ -156,7 +157,7 @@ def _class_table(run: Run) -> Html:
         for name in header
     ]
     rows = map(_class_row, run.row.classes)
-    caption = f"Classes under {titled(run.row.loss)}"
+    caption = f"Classes under {loss_title(run.row.loss)}"
     return _scrolling(caption, tag("thead", tag("tr", *head)), tag("tbody", *rows), class_="sortable")
 
 
@@ -178,7 +179,7 @@ def _class_row(row: ClassRow) -> Html:
 
 
 def maps(evidence: Evidence, planes: Sequence[Plane], figure: Figure) -> Html:
-    """The maps, drawn by the page's script, and the card of the image pointed at."""
+    """Return the maps, which a script draws, and the card of the selected image."""
     missing = [
         tag("p", f"No map of {run.name}: {run.problems[MAP]}.", class_="note")
         for run in evidence.shown
@@ -188,17 +189,17 @@ def maps(evidence: Evidence, planes: Sequence[Plane], figure: Figure) -> Html:
         return _section("map", "Map of the test images", *missing)
     n, method = len(planes[0].map.ids), planes[0].map.method
     about = (
-        f"{n:,} test images in the plane by {method}, coloured by class; crosses are classified wrongly. Point at or "
-        "touch one to see it with its nearest neighbours under each loss; arrow keys walk through them. "
-        "Distances between groups in such a map mean little; which images are together means more."
+        f"{n:,} test images projected by {method}, coloured by class; crosses are misclassified. Point at or touch an "
+        "image to see it with its nearest neighbours under each loss; arrow keys select the next one. Distances "
+        "between clusters in such a map mean little; which images are close together means more."
     )
     colours = loss_colours([run.row.loss for run in evidence.shown])
     drawn = []
     for i, plane in enumerate(planes):
-        name = titled(plane.loss)
+        name = loss_title(plane.loss)
         canvas = tag("canvas", role="img", tabindex="0", aria_label=f"{method} map of {n:,} test images, {name}")
         drawn.append(tag("div", tag("h3", _dot(colours[plane.loss]), name), canvas, class_="map", id=f"map-{i}"))
-    card = tag("div", tag("p", "Point at an image.", class_="note"), id="card", class_="box", aria_live="polite")
+    card = tag("div", tag("p", "Select an image.", class_="note"), id="card", class_="box", aria_live="polite")
     choice = tag("div", class_="choice", id="map-choice", role="group", aria_label="loss of the map shown")
     return _section(
         "map", "Map of the test images", tag("p", about), _which_seed(evidence), *missing, choice,
@@ -207,22 +208,26 @@ def maps(evidence: Evidence, planes: Sequence[Plane], figure: Figure) -> Html:
 
 
 def confusion(evidence: Evidence, figure: Figure) -> Html:
-    """The confusion matrices."""
+    """Return the confusion matrices."""
     about = "Rows are the classes of the test images, columns the class of the nearest training image."
     n_classes = len(evidence.results.data.class_names)
     if n_classes > MOST_CLASSES:
-        about += f" Of {n_classes} classes, the {MOST_CLASSES} with most mistakes over the losses."
+        about += f" Of {n_classes} classes, the {MOST_CLASSES} with the most mistakes over all losses."
     return _section(
-        "confusion", "What is taken for what?", tag("p", about), _which_seed(evidence), _figure(figure, None, evidence)
+        "confusion",
+        "Which classes are confused?",
+        tag("p", about),
+        _which_seed(evidence),
+        _figure(figure, None, evidence),
     )
 
 
 def reproduction(evidence: Evidence) -> Html:
-    """Commands, versions, hardware and the configuration of every run."""
+    """Return commands, versions, hardware and the settings of every run."""
     manifest = evidence.results.manifest
     command = command_of(manifest)
     parts = [
-        tag("p", "On the same CPU, the same settings give the same weights."),
+        tag("p", "The same settings on the same CPU give the same weights."),
         tag("pre", shlex.join(command)) if command else None,
         _manifest(manifest),
         *_problems(evidence.runs, CONFIG, MANIFEST),
@@ -241,7 +246,7 @@ def reproduction(evidence: Evidence) -> Html:
                 class_="box",
             )
         )
-    return _section("reproduce", "Settings, versions and how to repeat it", *parts)
+    return _section("reproduce", "Settings, versions and how to reproduce it", *parts)
 
 
 def _manifest(manifest: dict[str, Any]) -> Html:
@@ -251,9 +256,9 @@ def _manifest(manifest: dict[str, Any]) -> Html:
 
 
 def _problems(runs: Sequence[Run], *names: str) -> list[Html]:
-    """Return a note for each of these files that is missing or damaged."""
-    found = [(run, run.problems[name]) for run in runs for name in names if name in run.problems]
-    return [tag("p", f"{run.name}: {text}.", class_="note") for run, text in found]
+    """Return a note for each missing or damaged file of these names."""
+    problems = [(run, run.problems[name]) for run in runs for name in names if name in run.problems]
+    return [tag("p", f"{run.name}: {text}.", class_="note") for run, text in problems]
 
 
 def _section(identifier: str, title: str, *parts: Html | None) -> Html:
@@ -261,32 +266,32 @@ def _section(identifier: str, title: str, *parts: Html | None) -> Html:
 
 
 def _figure(figure: Figure, caption: str | None, evidence: Evidence) -> Html:
-    places = [
+    charts = [
         tag("div", class_="chart", id=f"{figure.name}-{i}", role="figure", aria_label=panel.description)
         for i, panel in enumerate(figure.panels)
     ]
     links = _file_links(figure) if evidence.files else None
     return tag(
         "figure",
-        tag("div", *places, class_=f"panels {figure.name}"),
+        tag("div", *charts, class_=f"panels {figure.name}"),
         tag("figcaption", caption, " " if caption else None, links),
     )
 
 
 def _file_links(figure: Figure) -> Html:
     links = [tag("a", suffix.upper(), href=f"figures/{figure.name}.{suffix}") for suffix in FIGURE_FORMATS]
-    return tag("span", "For a paper: ", links[0], " ", links[1], " ", links[2], class_="files")
+    return tag("span", "Download: ", links[0], " ", links[1], " ", links[2], class_="files")
 
 
 def _tabs(panels: Sequence[tuple[str, Html]]) -> Html:
-    """One panel of several shown at a time; all of them without scripts. A single one needs no tabs."""
+    """Return panels as tabs; without scripts all are shown. A single panel needs no tabs."""
     if len(panels) == 1:
         return panels[0][1]
     return tag("div", *(tag("div", panel, class_="tab", data_name=name) for name, panel in panels), class_="tabs")
 
 
 def _scrolling(caption: str, *content: Html, class_: str) -> Html:
-    """A table in a box that it scrolls within, by keyboard too."""
+    """Return a table in a scrollable box, which can be focused by keyboard."""
     shown = tag("table", tag("caption", caption), *content, class_=class_)
     return tag("div", shown, class_="scroll", tabindex="0", role="region", aria_label=caption)
 
@@ -299,12 +304,12 @@ def _cell(cell: Cell) -> Html:
 
 
 def _number(value: float | None, text: str | None) -> Html:
-    """A cell that sorts by a value; without one it sorts last."""
+    """Return a cell that sorts by a value; without one it sorts last."""
     return tag("td", text or "-", class_="number", data_value=None if value is None else repr(value))
 
 
 def _which_seed(evidence: Evidence) -> Html | None:
-    """Say which run is shown where a loss has several."""
+    """Return a note on which seeds are shown, where a loss has several runs."""
     if len(evidence.shown) == len(evidence.runs):
         return None
     seeds = sorted({run.row.seed for run in evidence.shown})
@@ -316,7 +321,7 @@ def _sentence(note: str) -> str:
 
 
 def _loss(loss: str, losses: Sequence[str]) -> Html:
-    return tag("span", _dot(loss_colours(losses)[loss]), titled(loss), class_="loss")
+    return tag("span", _dot(loss_colours(losses)[loss]), loss_title(loss), class_="loss")
 
 
 def _dot(colour: str) -> Html:

@@ -1,4 +1,4 @@
-"""Tables and sentences from results: for the terminal, the page and results.csv."""
+"""Tables and sentences from results, for the terminal, the report and results.csv."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from sincere.records.results import ABOUT_LOSSES, CSV, Difference, LossSummary, 
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a table.
+    """A cell of a table.
 
     Attributes:
         text: An estimate, or any text.
-        interval: Of the estimate.
-        bold: Whether the estimate is.
-        detail: A second line: the number of seeds, or the standard deviation over them.
+        interval: Confidence interval of the estimate.
+        bold: Whether the text is bold.
+        detail: A second line: the number of seeds, or the standard deviation over seeds.
     """
 
     text: str
@@ -38,7 +38,7 @@ class Cell:
 
 
 def summary_table(results: Results) -> tuple[list[str], list[list[Cell]]]:
-    """Return header and rows: a loss each, every metric with its interval, losses of the first and last epoch, time."""
+    """Return header and rows, one per loss: metrics with intervals, loss of the first and last epoch, time."""
     names = list(results.metrics)
     header = ["loss", *(results.metrics[name].title for name in names), "training loss", "time"]
     rows = []
@@ -65,20 +65,20 @@ def _metric_cell(results: Results, summary: LossSummary, name: str) -> Cell:
 
 
 def number(value: float, *, share: bool) -> str:
-    """Return a figure as text: shares in per cent."""
+    """Return a value as text; fractions in per cent."""
     digits = 1 if share else 3
     rounded = round(100 * value if share else value, digits) + 0.0  # no "-0.000"
     return f"{rounded:.{digits}f}{'%' if share else ''}"
 
 
-def interval(figure: Estimate | Difference, *, share: bool) -> str:
-    """Return the ends of an interval as text."""
-    ends = (number(end, share=share).removesuffix("%") for end in (figure.low, figure.high))
+def interval(estimate: Estimate | Difference, *, share: bool) -> str:
+    """Return a confidence interval as text."""
+    ends = (number(end, share=share).removesuffix("%") for end in (estimate.low, estimate.high))
     return f"[{', '.join(ends)}]"
 
 
 def duration(seconds: float) -> str:
-    """Return a time as text.
+    """Return a duration as text.
 
     Example:
         >>> duration(42.4), duration(125)
@@ -92,7 +92,7 @@ def duration(seconds: float) -> str:
 
 
 def terminal_tables(results: Results, width: int) -> list[Table]:
-    """Return the summary for a terminal, in as many tables as its width needs; no figure is cut."""
+    """Return the summary for a terminal, in as many tables as its width needs, so that no value is cut off."""
     header, rows = summary_table(results)
     listed = zip(header, *rows, strict=True)
     columns = [[_heading(str(title)), *(_terminal_cell(cell) for cell in cells)] for title, *cells in listed]
@@ -136,7 +136,7 @@ def _terminal_cell(cell: Cell) -> Text:
 
 
 def show(results: Results, page: Path | None, console: Console) -> None:
-    """Print the table, what a reader should know, what was found, and where the report is."""
+    """Print the summary table, the notes, the finding and the path of the report."""
     for table in terminal_tables(results, console.width):
         console.print()
         console.print(table, width=max(console.width, console.measure(table).maximum), crop=False)
@@ -147,18 +147,18 @@ def show(results: Results, page: Path | None, console: Console) -> None:
 
 
 def finding(results: Results) -> str:
-    """Return one sentence that says what was found."""
+    """Return the finding in one sentence: the metrics of a run, or the differences between two losses."""
     if not results.differences:
         summary = results.summaries[0]
-        told = [
+        metrics = [
             f"{about.title} {number(summary.metrics[name].estimate, share=about.share)}"
             for name, about in results.metrics.items()
         ]
-        return f"{loss_title(summary.loss)} on {results.data.name}: {', '.join(told)}."
+        return f"{loss_title(summary.loss)} on {results.data.name}: {', '.join(metrics)}."
     a, b = _pair(results)
-    found = [d for d in results.differences if {d.a, d.b} == {a, b}]
-    clauses = [_clause(results, d, a, b) for d in found if d.significant]
-    same = [results.metrics[d.metric].title for d in found if not d.significant]
+    differences = [d for d in results.differences if {d.a, d.b} == {a, b}]
+    clauses = [_clause(results, d, a, b) for d in differences if d.significant]
+    same = [results.metrics[d.metric].title for d in differences if not d.significant]
     if same:
         clauses.append(f"no significant difference in {_listed(same)}")
     about = "" if results.scope == ABOUT_LOSSES else "These trained models: "
@@ -166,7 +166,7 @@ def finding(results: Results) -> str:
 
 
 def _pair(results: Results) -> tuple[str, str]:
-    """Return the two losses that the sentence is about: the paper's, or the first and the last by the first metric."""
+    """Return the two losses of the finding: those of the paper, or the best and the worst by the first metric."""
     losses = [summary.loss for summary in results.summaries]
     baselines = [name for name in losses if name in LOSSES and LOSSES[name].positives_in_denominator]
     if DEFAULT_LOSS in losses and baselines:
@@ -179,12 +179,12 @@ def _pair(results: Results) -> tuple[str, str]:
 def _clause(results: Results, difference: Difference, a: str, b: str) -> str:
     metric = difference.metric
     about = results.metrics[metric]
-    figures = {summary.loss: summary.metrics[metric].estimate for summary in results.summaries}
-    mine, other = (number(figures[loss], share=about.share) for loss in (a, b))
+    estimates = {summary.loss: summary.metrics[metric].estimate for summary in results.summaries}
+    value, other = (number(estimates[loss], share=about.share) for loss in (a, b))
     size = Estimate(abs(difference.estimate), *sorted((abs(difference.low), abs(difference.high))))
     points = f"{100 * size.estimate:.1f} points" if about.share else f"{size.estimate:.3f}"
-    direction = "higher" if figures[a] > figures[b] else "lower"
-    return f"{about.title} {mine}, {direction} than {other} by {points} {interval(size, share=about.share)}"
+    direction = "higher" if estimates[a] > estimates[b] else "lower"
+    return f"{about.title} {value}, {direction} than {other} by {points} {interval(size, share=about.share)}"
 
 
 def _listed(names: list[str]) -> str:
@@ -192,14 +192,14 @@ def _listed(names: list[str]) -> str:
 
 
 def write_csv(results: Results, folder: Path) -> Path:
-    """Write results.csv: one line for each run and metric."""
+    """Write results.csv, with a line for each run and metric."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["loss", "seed", "metric", "estimate", "low", "high", "loss_first", "loss_last", "seconds"])
     for row in results.rows:
         ends = (row.train_loss.first, row.train_loss.last) if row.train_loss else ("", "")
-        for name, figure in row.metrics.items():
-            writer.writerow([row.loss, row.seed, name, figure.estimate, figure.low, figure.high, *ends, row.seconds])
+        for name, metric in row.metrics.items():
+            writer.writerow([row.loss, row.seed, name, metric.estimate, metric.low, metric.high, *ends, row.seconds])
     path = folder / CSV
     write_atomic(path, text.getvalue())
     return path

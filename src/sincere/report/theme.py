@@ -1,4 +1,7 @@
-"""Colours and type of the figures: Okabe and Ito's palette, told apart with any colour vision and in grey."""
+"""Colours and fonts of the figures: the palette of Okabe and Ito (https://jfly.uni-koeln.de/color/).
+
+Its colours are distinguishable with any colour vision.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from sincere.catalog import LOSSES
 
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#555555"
 SKY, AMBER = "#56B4E9", "#E69F00"
-INK, GROUND = "#1B1F24", "#FEFEFE"  # of the page: for rules, and for text on a filled cell
-# What stands for a colour on a dark ground, where the deep ones are hard to see.
+INK, GROUND = "#1B1F24", "#FEFEFE"  # colours of text and background, also for rules and for text on filled cells
+# Replacements on a dark background, where deep colours are hard to see.
 ON_DARK = {
     BLUE: "#4AA8E0",
     ORANGE: "#FF8B3D",
@@ -26,13 +29,13 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 
 
 def loss_colours(losses: Sequence[str]) -> dict[str, str]:
-    """Return the colour of each loss: its own wherever it appears, a free one for a loss without."""
+    """Return the colour of each loss: that of the catalog, or an unused one for an unknown loss."""
     free = iter([SKY, AMBER, GREY] * len(losses))
     return {loss: LOSSES[loss].colour if loss in LOSSES else next(free) for loss in dict.fromkeys(losses)}
 
 
 def class_colours(n_classes: int) -> list[str]:
-    """Return a colour for each class; beyond ten, hues in steps of the golden angle."""
+    """Return a colour for each class; for more than ten, hues in steps of the golden angle."""
     if n_classes <= len(CLASS_COLOURS):
         return list(CLASS_COLOURS[:n_classes])
     levels = (0.42, 0.55, 0.66)
@@ -40,7 +43,7 @@ def class_colours(n_classes: int) -> list[str]:
 
 
 def chart_config(*, dark: bool) -> dict[str, Any]:
-    """Return the Vega-Lite configuration of every chart on a light or a dark ground."""
+    """Return the Vega-Lite configuration of all charts for the light or the dark theme."""
     text, quiet, line = (ON_DARK[INK], "#A9AEB6", "#33383F") if dark else (INK, "#57606A", "#E3E6EA")
     axis = {"labelColor": quiet, "titleColor": quiet, "gridColor": line, "domainColor": line, "tickColor": line}
     return {

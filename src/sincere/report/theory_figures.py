@@ -1,17 +1,12 @@
-"""Figures: rows of results in, an Altair chart out, fit for a page and for a paper."""
+"""Charts of the theory sweeps, in the words of the paper (partners and noise), and of a training log."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import altair as alt
-import vl_convert
 
-from sincere.records.files import write_atomic
-from sincere.records.results import FIGURE_FORMATS
 from sincere.report.theme import BLUE, GREEN, GREY, ORANGE
 
 Row = dict[str, Any]
@@ -23,10 +18,10 @@ AXIS_TITLES = {
 
 
 def bounds_figure(rows: Sequence[Row]) -> alt.HConcatChart:
-    """Loss, both bounds and the divergence as |N|, dimension and separation vary, one panel each.
+    """Plot the loss, both bounds and the divergence against |N|, dimension and separation, one panel each.
 
     Args:
-        rows: As `theory.sweeps.gaussian_sweep` returns them.
+        rows: Result of `theory.sweeps.gaussian_sweep`.
     """
     quantities = ["loss", "bound (tighter)", "bound (paper)", "symmetrised KL"]
     colour = alt.Color("quantity:N", sort=quantities, title=None).scale(
@@ -55,10 +50,12 @@ def bounds_figure(rows: Sequence[Row]) -> alt.HConcatChart:
 
 
 def coefficient_range_figure(rows: Sequence[Row]) -> alt.HConcatChart:
-    """The range of the gradient's scalar on a partner against |P|, a panel per loss: above 0 a class repels itself.
+    """Plot the range of the gradient's coefficient on a positive against |P|, one panel per loss.
+
+    Above 0 a step pushes images of the same class apart.
 
     Args:
-        rows: As `theory.sweeps.coefficient_ranges` returns them.
+        rows: Result of `theory.sweeps.coefficient_ranges`.
     """
     zero = alt.Chart(alt.Data(values=[{"zero": 0}])).mark_rule(strokeDash=[4, 3], color=GREY).encode(y="zero:Q")
     panels = []
@@ -80,10 +77,10 @@ def coefficient_range_figure(rows: Sequence[Row]) -> alt.HConcatChart:
 
 
 def training_figure(rows: Sequence[Row]) -> alt.HConcatChart:
-    """A run's loss between its chance level and floor, and its live 1-NN accuracy, against minutes of training.
+    """Plot the loss of a run with its chance level and floor, and its live 1-NN accuracy, against training time.
 
     Args:
-        rows: Of metrics.jsonl.
+        rows: Rows of metrics.jsonl.
     """
     levels = ["chance", "loss", "floor"]
     losses = [{"minutes": row["seconds"] / 60, "quantity": name, "nats": row[name]} for row in rows for name in levels]
@@ -106,26 +103,3 @@ def training_figure(rows: Sequence[Row]) -> alt.HConcatChart:
         ).properties(width=300, height=220),
         spacing=36,
     )
-
-
-def vega_lite_version() -> str:
-    """Return the version that Altair writes for, as vl-convert names it."""
-    return ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-
-
-def save_figure(
-    chart: alt.TopLevelMixin, folder: Path, name: str, *, formats: Sequence[str] = FIGURE_FORMATS
-) -> list[Path]:
-    """Write a chart as PNG, SVG and PDF atomically, without a browser, and return the files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    svg = vl_convert.vegalite_to_svg(chart.to_dict(), vl_version=vega_lite_version())  # once: most of the time is here
-    paths = []
-    for suffix in formats:
-        path = folder / f"{name}.{suffix}"
-        if suffix == "svg":
-            write_atomic(path, svg)
-        else:
-            draw = partial(vl_convert.svg_to_png, scale=2.0) if suffix == "png" else vl_convert.svg_to_pdf
-            write_atomic(path, draw(svg))
-        paths.append(path)
-    return paths

@@ -1,1 +1,1 @@
-"""Intervals by resampling."""
+"""Confidence intervals by resampling, and the comparison of losses with them."""

@@ -19,20 +19,20 @@ from sincere.records.estimates import Estimate
 
 N_RESAMPLES = 1000
 LEVEL = 0.95
-ENOUGH_SEEDS = 3  # from which on the variation between seeds is part of the intervals
-DIGITS = 12
-AT_ONCE = 1_000_000  # values that are resampled together: bounds the memory, and stays in the cache
+ENOUGH_SEEDS = 3  # number of seeds from which on intervals include the variation between seeds
+DIGITS = 12  # decimals kept of an estimate: beyond is floating-point residue
+BATCH_VALUES = 1_000_000  # values resampled in a batch: bounds the memory, and fits into the CPU cache
 
 Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """Estimates of several losses.
+    """Estimates of several losses with confidence intervals.
 
     Attributes:
-        estimates: Of each loss: the mean over its seeds.
-        differences: Of each pair (i, j) with i < j: loss i minus loss j, paired by test image and seed.
+        estimates: Estimate of each loss: the mean over its seeds.
+        differences: Difference of each pair (i, j) with i < j: loss i minus loss j, paired by test image and seed.
         seed_std: Standard deviation over the seeds of each loss; None for a single seed.
     """
 
@@ -55,7 +55,7 @@ def intervals(samples: Sequence[Sequence[ArrayLike]], *, n_resamples: int = N_RE
 
     Args:
         samples: For each loss and each seed, in the same order of seeds for every loss, an array with a value for each
-            test image (n,), whose mean is the value of the run, such as 1 where it is right; or with two (n, 2), the
+            test image (n,), whose mean is the value of the run, such as 1 where it is correct; or with two (n, 2), the
             similarities to the nearest image of the same class and of another class, whose value is the signed margin:
             the difference of their medians. The images are the same in the same order for every run.
         n_resamples: Number of resamples of the test images.
@@ -76,15 +76,15 @@ def intervals(samples: Sequence[Sequence[ArrayLike]], *, n_resamples: int = N_RE
     pairs = list(combinations(range(n_losses), 2))
 
     per_seed = _values(table)  # (losses, seeds)
-    of_seeds = _with_differences(per_seed, pairs)
-    estimates = of_seeds.mean(axis=1)
+    seed_values = _with_differences(per_seed, pairs)
+    estimates = seed_values.mean(axis=1)
     # A mean over images and seeds may be taken over the seeds first, which leaves less to resample.
     resampled = table.mean(axis=2, keepdims=True) if columns == 1 else table
     drawn = _resampled_means(resampled, n_resamples, seed)  # (losses, resamples)
     drawn = _with_differences(drawn, pairs)
     if n_seeds >= ENOUGH_SEEDS:
         image_variance = drawn.var(axis=1, ddof=1) if n > 1 else np.zeros(len(estimates))
-        half = half_width(image_variance, of_seeds.var(axis=1, ddof=1) / n_seeds, n_images=n, n_seeds=n_seeds)
+        half = half_width(image_variance, seed_values.var(axis=1, ddof=1) / n_seeds, n_images=n, n_seeds=n_seeds)
         low, high = estimates - half, estimates + half
     else:
         low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=1)
@@ -117,12 +117,12 @@ def half_width(image_variance: Values, seed_variance: Values, *, n_images: int, 
         4.303
     """
     total = image_variance + seed_variance
-    # In shares of the total: squares of small variances would underflow.
-    whole = np.where(total > 0, total, 1.0)
-    a, b = image_variance / whole, seed_variance / whole
+    # As fractions of the total: squares of small variances would underflow.
+    scale = np.where(total > 0, total, 1.0)
+    a, b = image_variance / scale, seed_variance / scale
     inverse = a**2 / max(n_images - 1, 1) + b**2 / (n_seeds - 1)
-    freedom = 1 / np.where(inverse > 0, inverse, 1.0)
-    result: Values = t.ppf((1 + LEVEL) / 2, freedom) * np.sqrt(total)
+    degrees_of_freedom = 1 / np.where(inverse > 0, inverse, 1.0)
+    result: Values = t.ppf((1 + LEVEL) / 2, degrees_of_freedom) * np.sqrt(total)
     return result
 
 
@@ -132,7 +132,7 @@ def is_significant(difference: Estimate) -> bool:
 
 
 def _with_differences(values: Values, pairs: Sequence[tuple[int, int]]) -> Values:
-    """Return rows of losses followed by the differences of every two."""
+    """Return the rows of the losses, followed by those of all paired differences."""
     first, second = ([pair[end] for pair in pairs] for end in (0, 1))
     return np.concatenate([values, values[first] - values[second]])
 
@@ -145,11 +145,11 @@ def _resampled_means(table: Values, n_resamples: int, seed: int) -> Values:
     shape = table.shape[:-1]
 
     def statistic(rows: Values, axis: int) -> Values:
-        resamples = rows.shape[1:-1]  # none, or those of a batch
+        resamples = rows.shape[1:-1]  # empty, or the resamples of a batch
         means: Values = _values(rows.reshape(*shape, *resamples, n)).mean(axis=1)
         return means
 
-    found = bootstrap(
+    result = bootstrap(
         (table.reshape(-1, n),),
         statistic,
         vectorized=True,
@@ -158,9 +158,9 @@ def _resampled_means(table: Values, n_resamples: int, seed: int) -> Values:
         confidence_level=LEVEL,
         method="percentile",
         rng=np.random.default_rng(seed),
-        batch=max(1, AT_ONCE // table.size),
+        batch=max(1, BATCH_VALUES // table.size),
     )
-    drawn: Values = found.bootstrap_distribution
+    drawn: Values = result.bootstrap_distribution
     return drawn
 
 
@@ -175,7 +175,7 @@ def _values(table: Values) -> Values:
 
 
 def _medians(values: Values) -> Values:
-    """Return numpy's medians along the last axis, in a quarter of its time: one position is selected, not two."""
+    """Return medians along the last axis, four times as fast as numpy: one position is selected, not two."""
     half = values.shape[-1] // 2
     ordered = np.partition(values, half, axis=-1)
     upper: Values = ordered[..., half]

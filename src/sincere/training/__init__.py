@@ -1,1 +1,1 @@
-"""The training loop and what keeps it safe: schedule, optimisers, checkpoints, diagnostics, progress."""
+"""The training loop with its optimizers, learning rate schedule, checkpoints, diagnostics and progress."""

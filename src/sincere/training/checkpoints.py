@@ -1,4 +1,4 @@
-"""Checkpoints, written atomically; the last two are kept. None is ever deleted because it could not be read."""
+"""Checkpoints: written atomically, the last two are kept, and an unreadable one is never deleted."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sincere.records.files import UNFINISHED, read_bytes, replacing
 
 KEPT = 2
 BEST, DAMAGED = "best.pt", ".damaged"
-KEYS = {"identity", "progress", "rows", "model", "optimizer", "precision", "random"}  # what a checkpoint holds
+KEYS = {"identity", "progress", "rows", "model", "optimizer", "precision", "random"}  # of a checkpoint
 
 
 class DamagedError(DataError):
-    """A file is missing, or proven to be cut off or changed."""
+    """A file is missing, or certainly truncated or changed."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Checkpoints:
     folder: Path
 
     def save(self, content: Mapping[str, Any], step: int) -> Path:
-        """Write a checkpoint of `step` and remove all but the last two."""
+        """Write the checkpoint of `step` and remove all but the last two."""
         path = self.folder / f"step-{step:09d}.pt"
         _write(content, path)
         for old in self.paths()[:-KEPT]:
@@ -50,12 +50,10 @@ class Checkpoints:
         return sorted(self.folder.glob("step-*.pt"))
 
     def last(self) -> tuple[dict[str, Any] | None, list[str]]:
-        """Return the newest checkpoint that is not damaged, or None; and a note for each damaged one.
-
-        Damaged ones are moved aside.
+        """Return the newest intact checkpoint, or None, and a note for each damaged one, which is renamed.
 
         Raises:
-            DataError: One cannot be read at the moment, or is of another version: all are left as they are.
+            DataError: A checkpoint cannot be read at the moment, or is of another version; all are left as they are.
         """
         notes: list[str] = []
         for unfinished in self.folder.glob(f".*{UNFINISHED}"):
@@ -65,8 +63,8 @@ class Checkpoints:
                 return read(path), notes
             except DamagedError as error:
                 path.replace(path.with_name(path.name + DAMAGED))
-                left = "resuming from the one before" if self.paths() else "none is left: starting over"
-                notes.append(f"{error}, and was moved aside; {left}")
+                next_step = "resuming from the one before" if self.paths() else "none is left: starting over"
+                notes.append(f"{error}, and was moved aside; {next_step}")
         return None, notes
 
 
@@ -74,27 +72,27 @@ def read(path: Path) -> dict[str, Any]:
     """Read a checkpoint; nothing in it is executed.
 
     Raises:
-        DamagedError: It is missing, cut off or changed.
-        DataError: It cannot be read at the moment, or is no checkpoint of this version.
+        DamagedError: It is missing, truncated or changed.
+        DataError: It cannot be read at the moment, or is not a checkpoint of this version.
     """
     try:
         data = read_bytes(path)
     except FileNotFoundError as error:
         raise DamagedError(f"{path}: is missing") from error
     if not _is_intact(data):
-        raise DamagedError(f"{path}: is cut off or damaged")
+        raise DamagedError(f"{path}: is truncated or damaged")
     try:
         content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:  # out of memory, or something that weights_only refuses
         reason = first_line(error)
         raise DataError(f"{path}: cannot be loaded ({reason}); it was left as it is") from error
     if not isinstance(content, dict) or not content.keys() >= KEYS:
-        raise DataError(f"{path}: is no checkpoint of this version of sincere; it was left as it is")
+        raise DataError(f"{path}: is not a checkpoint of this version of sincere; it was left as it is")
     return content
 
 
 def _is_intact(data: bytes) -> bool:
-    """Tell whether an archive's own checksums hold."""
+    """Return whether the checksums inside a zip archive are right."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return archive.testzip() is None
@@ -106,15 +104,15 @@ def _is_intact(data: bytes) -> bool:
 
 def _write(content: Mapping[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    buffer = io.BytesIO()  # on a full disk torch would not say so, and might end the process
+    buffer = io.BytesIO()  # torch.save to a full disk may end the process instead of raising
     torch.save(dict(content), buffer)
-    with replacing(path) as aside:
-        aside.write_bytes(buffer.getbuffer())
+    with replacing(path) as temporary:
+        temporary.write_bytes(buffer.getbuffer())
 
 
 def random_states() -> dict[str, Any]:
-    """Return the state of every random generator, in types that load without executing anything."""
-    kind, keys, position, has_gauss, gauss = np.random.get_state()  # libraries may use it
+    """Return the state of every random generator, in types that torch.load accepts with weights_only."""
+    kind, keys, position, has_gauss, gauss = np.random.get_state()  # which libraries may use
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
@@ -124,7 +122,7 @@ def random_states() -> dict[str, Any]:
 
 
 def restore_random_states(states: Mapping[str, Any]) -> None:
-    """Set every random generator as it was."""
+    """Restore the state of every random generator."""
     torch.set_rng_state(states["torch"])
     if states["cuda"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(states["cuda"])

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C ask a run to stop at its next step, so that it can save itself first."""
+"""SIGTERM and Ctrl-C request a run to stop after the current step, so that it can save a checkpoint first."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from sincere.errors import SincereError
 
 
 class InterruptedRunError(SincereError):
-    """A run was asked to stop and has saved a checkpoint."""
+    """A run was interrupted and has saved a checkpoint."""
 
     exit_code = 130
 
 
 class StopRequest:
-    """While entered, holds back SIGTERM and the first SIGINT; `name` is the signal that came, or None."""
+    """A context manager that catches SIGTERM and the first SIGINT; `name` is the signal received, or None."""
 
     def __init__(self) -> None:
         self.name: str | None = None
-        self._before: dict[int, Any] = {}
-        self._holding = False
+        self._handlers: dict[int, Any] = {}
+        self._is_deferred = False
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                self._before[number] = signal.signal(number, self._note)
+                self._handlers[number] = signal.signal(number, self._receive)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
     @contextmanager
-    def holding(self) -> Iterator[None]:
-        """Hold back every signal, also a second Ctrl-C, while something is written."""
-        self._holding = True
+    def deferred(self) -> Iterator[None]:
+        """Defer every signal, also a second Ctrl-C, while a file is written."""
+        self._is_deferred = True
         try:
             yield
         finally:
-            self._holding = False
+            self._is_deferred = False
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.name is not None and number == signal.SIGINT and not self._holding:
-            raise KeyboardInterrupt  # asked twice: at once
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.name is not None and number == signal.SIGINT and not self._is_deferred:
+            raise KeyboardInterrupt  # a second Ctrl-C stops at once
         self.name = signal.Signals(number).name

@@ -1,41 +1,33 @@
-"""How much memory a training step will need, from a small step, before the real one begins."""
+"""Estimates the memory of a training step from a forward pass of a few images, before training starts."""
 
 from __future__ import annotations
 
 import copy
 
-import psutil
 import torch
 from torch import Tensor, nn
 
 from sincere.errors import InputValueError
 
-TRIAL_VIEWS = (2, 4)  # from two sizes: what grows with the batch, and what does not
-MARGIN = 1.2  # what a step holds beyond saved activations: gradients on their way, the batch, allocator rounding
-
-
-def free_bytes(device: torch.device) -> int:
-    """Return the memory that is free on a device; of the system where it shares that."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return int(psutil.virtual_memory().available)
+TRIAL_VIEWS = (2, 4)  # two batch sizes tell what grows with the batch from what does not
+SAFETY_FACTOR = 1.2  # for what a step needs besides saved activations: their gradients, the batch, allocator rounding
 
 
 def step_bytes(model: nn.Module, images: Tensor, n_views: int) -> int:
-    """Return about how many bytes a step with `n_views` views needs, from steps with a few of `images`.
+    """Return the approximate memory of a step with `n_views` views in bytes, from forward passes of a few `images`.
 
-    What autograd saves grows with the batch, but for weights cast to another type; weights are held with their gradient
-    and momentum.
+    Saved activations grow with the batch; weights that autocast converts do not. Weights are held three times: with
+    their gradient and momentum.
     """
     few, more = TRIAL_VIEWS
     saved_few, saved_more = (_saved_bytes(model, images[:n].clone()) for n in TRIAL_VIEWS)
     per_view = (saved_more - saved_few) / (more - few)
     fixed = saved_few - few * per_view + 3 * sum(p.numel() * p.element_size() for p in model.parameters())
-    return int(fixed + MARGIN * per_view * n_views)
+    return int(fixed + SAFETY_FACTOR * per_view * n_views)
 
 
 def _saved_bytes(model: nn.Module, images: Tensor) -> int:
-    """Return the bytes that autograd saves in one forward pass, besides the weights."""
+    """Return the bytes that autograd saves for the backward pass, without the weights."""
     trial = copy.deepcopy(model).train()
     weights = {p.untyped_storage().data_ptr() for p in trial.parameters()}
     saved: dict[int, int] = {}
@@ -47,16 +39,16 @@ def _saved_bytes(model: nn.Module, images: Tensor) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        output = trial(images)  # held, so that no storage is freed and counted for another
+        output = trial(images)  # kept alive, so that no storage is freed and its address reused
     del output
     return sum(saved.values())
 
 
 def check_memory(needed: int, free: int, *, batch_size: int, n_views: int, encoder: str) -> None:
-    """Raise if a step will not fit, with a batch size that would.
+    """Check that a training step fits into memory.
 
     Raises:
-        InputValueError: The message says how much is needed and how much is free.
+        InputValueError: It does not; the message has the memory needed, the free memory, and a batch size that fits.
     """
     if needed <= free:
         return

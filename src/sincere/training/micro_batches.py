@@ -1,11 +1,12 @@
-"""The exact gradient of a batch that does not fit into memory: the network sees it in pieces, the loss as a whole.
+"""Exact gradient of a batch that does not fit into memory: the network sees micro-batches, the loss the whole batch.
 
-First pass: embeddings of all pieces, without a graph. The loss of all of them gives its gradient at the embeddings.
-Second pass: each piece again, with a graph, and that gradient fed back through it. Memory grows with the piece; the
-embeddings of the batch, and what the loss needs, are small beside it. It costs a second forward pass.
+This is gradient caching (Gao et al. 2021, https://arxiv.org/abs/2101.06983). First pass: embeddings of all
+micro-batches, without a graph; the loss of all of them gives its gradient with respect to the embeddings. Second pass:
+each micro-batch again, with a graph, through which that gradient is backpropagated. Memory grows with the micro-batch;
+the embeddings of the batch and the loss need little. The cost is a second forward pass.
 
-What depends on the batch inside the network depends on the piece: batch norms take their statistics from it (group
-norms have none). Random numbers of the network, such as dropout's, are the same in both passes.
+What depends on the batch inside the network depends on the micro-batch instead: batch norm takes its statistics from
+it; group norm has none. Random numbers inside the network, such as those of dropout, are the same in both passes.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ Loss = Callable[[Tensor], Tensor]
 
 
 def backward_in_pieces(fabric: Fabric, model: _FabricModule, pieces: Pieces, loss: Loss) -> tuple[Tensor, Tensor]:
-    """Put the gradient of the loss of all pieces into the parameters; return the loss and the embeddings, detached.
+    """Add the gradient of a batch to the parameters; return its loss and its embeddings, detached.
 
     Args:
         fabric: Precision, and the processes to average over.
-        model: Images to embeddings, as Fabric wrapped it.
-        pieces: Gives the batch's images piece by piece, the same each time it is called.
-        loss: Embeddings of all pieces, one row for each image of the pieces, to a loss.
+        model: Maps images to embeddings; wrapped by Fabric.
+        pieces: Returns the images of the batch in micro-batches, the same ones on each call.
+        loss: Maps the embeddings of all micro-batches, a row for each image, to a loss.
     """
-    with torch.no_grad(), _random_numbers_kept(fabric.device), _running_statistics_kept(model):
+    with torch.no_grad(), _preserved_rng(fabric.device), _frozen_running_statistics(model):
         embeddings = torch.cat([model(images) for images in pieces()])
     embeddings.requires_grad_(True)
     with torch.enable_grad():
@@ -58,16 +59,16 @@ def _with_last(items: Iterable[Tensor]) -> Iterator[tuple[Tensor, bool]]:
 
 
 @contextmanager
-def _random_numbers_kept(device: torch.device) -> Iterator[None]:
-    """Give the second pass the random numbers of the first."""
+def _preserved_rng(device: torch.device) -> Iterator[None]:
+    """Restore the state of the random generators, so that the second pass has the random numbers of the first."""
     devices = [device.index or 0] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices, device_type=device.type if devices else "cuda"):
         yield
 
 
 @contextmanager
-def _running_statistics_kept(model: nn.Module) -> Iterator[None]:
-    """Let batch norms count each piece once, in the second pass."""
+def _frozen_running_statistics(model: nn.Module) -> Iterator[None]:
+    """Keep running statistics of batch norms unchanged: each micro-batch counts once, in the second pass."""
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:

@@ -1,4 +1,4 @@
-"""Optimisers: the paper's SGD, and Muon for short budgets."""
+"""Optimizers: SGD as in the paper, and Muon for short runs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from sincere import checks
 from sincere.catalog import OPTIMIZERS
 
-VECTOR_LEARNING_RATE = 0.1  # of norms and biases beside Muon, whose rate means something else
+VECTOR_LEARNING_RATE = 0.1  # of norms and biases under Muon, whose own rate is on another scale
 
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """What `make_optimizer` builds; see the settings of the same names."""
+    """Settings of an optimizer: see the training settings of the same names."""
 
     name: str = "sgd"
     learning_rate: float = 0.5
@@ -28,12 +28,12 @@ class OptimizerSettings:
 
 
 def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
-    """Return an optimiser; each group keeps its peak learning rate under "peak"."""
+    """Return an optimizer whose parameter groups have their peak learning rate under "peak"."""
     checks.choice("train", "optimizer", settings.name, OPTIMIZERS)
-    learned = [p for p in model.parameters() if p.requires_grad]
-    # Tokens and position embeddings, (1, n, d), are no maps of anything.
-    matrices = [p for p in learned if p.ndim > 1 and len(p) > 1]
-    vectors = [p for p in learned if p.ndim <= 1 or len(p) == 1]
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    # Class tokens and position embeddings, (1, n, d), are not linear maps: they are optimised as vectors.
+    matrices = [p for p in trainable if p.ndim > 1 and len(p) > 1]
+    vectors = [p for p in trainable if p.ndim <= 1 or len(p) == 1]
     rate, decay = settings.learning_rate, settings.weight_decay
     groups: list[dict[str, Any]] = [
         {"params": matrices, "weight_decay": decay},
@@ -42,24 +42,25 @@ def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim
     optimizer: torch.optim.Optimizer
     if settings.name == "muon":
         groups[1].update(lr=VECTOR_LEARNING_RATE, weight_decay=0.0)
-        optimizer = Muon(_filled(groups), lr=rate, momentum=settings.momentum)
+        optimizer = Muon(_non_empty(groups), lr=rate, momentum=settings.momentum)
     else:
-        optimizer = torch.optim.SGD(_filled(groups), lr=rate, momentum=settings.momentum, nesterov=settings.nesterov)
+        optimizer = torch.optim.SGD(_non_empty(groups), lr=rate, momentum=settings.momentum, nesterov=settings.nesterov)
     for group in optimizer.param_groups:
         group["peak"] = group["lr"]
     return optimizer
 
 
-def _filled(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _non_empty(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [group for group in groups if group["params"]]
 
 
 class Muon(torch.optim.Optimizer):
-    """Nesterov momentum whose update of each matrix is replaced by the nearest orthogonal one (Jordan et al. 2024).
+    """SGD with Nesterov momentum, with the update of each matrix replaced by the nearest semi-orthogonal matrix.
 
-    A convolution counts as a matrix of its filters. Vectors (norms, biases) take plain Nesterov steps. The update is
-    scaled by sqrt(rows / columns) where that exceeds 1; weight decay is apart from the gradient: w (1 - lr decay).
-    torch's own Muon takes two-dimensional weights only.
+    Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/. The weight of a convolution is treated as a matrix
+    with a row per filter. Vectors (norms, biases) take plain Nesterov steps. Updates are scaled by sqrt(rows / columns)
+    where that exceeds 1. Weight decay is decoupled: w <- w (1 - lr * weight_decay). torch.optim.Muon takes
+    two-dimensional weights only.
     """
 
     def __init__(self, params: Iterable[Any], lr: float, momentum: float = 0.9, weight_decay: float = 0.0) -> None:
@@ -90,9 +91,9 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalized(matrix: Tensor, *, steps: int = 5) -> Tensor:
-    """Return about U V' for a matrix U S V': all singular values near 1, by a quintic Newton-Schulz iteration.
+    """Return approximately U V' for a matrix U S V', by a quintic Newton-Schulz iteration; singular values end near 1.
 
-    The iteration runs on the small Gram matrix, so the long side is touched twice only.
+    The iteration runs on the Gram matrix of the shorter side, so that the longer side takes part in two products only.
     """
     wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
     wide = wide.float() / (wide.float().norm() + 1e-7)

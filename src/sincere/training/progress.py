@@ -1,4 +1,4 @@
-"""What a person sees: a live bar in a terminal, else a line for an epoch now and then."""
+"""Progress of a run for the user: a live progress bar in a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from rich.text import Text
 
 from sincere.checks import printable
 
-LINE_SECONDS, STEP_SECONDS = 10.0, 60.0  # between plain lines: of epochs, and of steps in a long one
+LINE_SECONDS, STEP_SECONDS = 10.0, 60.0  # between two plain lines for epochs, and for steps of a long epoch
 
 
 class Reporter(Protocol):
-    """Told how a run goes."""
+    """Receives the progress of a run."""
 
     def start(self, step: int, n_steps: int) -> None:
-        """The run begins, or goes on, at `step`."""
+        """Handle the start, or the resume, of a run at `step`."""
 
     def step(self, step: int) -> None:
-        """A step is done."""
+        """Handle the end of a step."""
 
     def epoch(self, row: Mapping[str, Any]) -> None:
-        """An epoch is done."""
+        """Handle the end of an epoch, with its metrics."""
 
     def say(self, text: str) -> None:
-        """Something a person should know."""
+        """Show a message to the user."""
 
     def stop(self) -> None:
-        """The run ends."""
+        """Handle the end of the run."""
 
 
 def epoch_line(row: Mapping[str, Any]) -> str:
-    """Return the figures of an epoch in one line."""
+    """Return the metrics of an epoch in one line."""
     parts = [
         f"epoch {row['epoch']}/{row['n_epochs']}",
         f"loss {row['loss']:.3f} (chance {row['chance']:.2f}, floor {row['floor']:.2f})",
@@ -56,31 +56,31 @@ def _duration(seconds: float) -> str:
 
 
 class TerminalReporter:
-    """A bar with the time left, and the figures of the last epoch below it, both redrawn in place."""
+    """A progress bar with the remaining time, and the metrics of the last epoch below it."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         columns = (BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn())
         self.bar = Progress(*columns, TextColumn("left · {task.description}"), console=console)
-        self.figures = Text("")
-        self.live = Live(Group(self.bar, self.figures), console=console, refresh_per_second=4, transient=True)
+        self.metrics = Text("")
+        self.live = Live(Group(self.bar, self.metrics), console=console, refresh_per_second=4, transient=True)
         self.task: TaskID | None = None
         self.n_steps = 0
 
     def start(self, step: int, n_steps: int) -> None:
-        """Draw the bar."""
+        """Show the bar."""
         self.n_steps = n_steps
         self.task = self.bar.add_task("", total=n_steps, completed=step)
         self.live.start()
 
     def step(self, step: int) -> None:
-        """Move the bar."""
+        """Advance the bar."""
         if self.task is not None:
             self.bar.update(self.task, completed=step, description=f"step {step:,} of {self.n_steps:,}")
 
     def epoch(self, row: Mapping[str, Any]) -> None:
-        """Show the epoch below the bar; 1-NN checks stay above it."""
-        self.figures.plain = epoch_line(row)
+        """Show the metrics below the bar; epochs with a 1-NN accuracy are also printed above it."""
+        self.metrics.plain = epoch_line(row)
         if any(key.startswith("knn1_") for key in row):
             self.say(epoch_line(row))
 
@@ -89,40 +89,40 @@ class TerminalReporter:
         self.console.print(printable(text), highlight=False, markup=False)
 
     def stop(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self.live.stop()
 
 
 class LineReporter:
-    """Plain lines: for 1-NN checks, the first and last epoch, and every few seconds."""
+    """Plain lines: for epochs with a 1-NN accuracy, the first and last epoch, and every few seconds."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.last, self.n_steps = 0.0, 0
+        self.last_line, self.n_steps = 0.0, 0
 
     def start(self, step: int, n_steps: int) -> None:
-        """Remember how far it is."""
-        self.n_steps, self.last = n_steps, time.monotonic()
+        """Store the number of steps."""
+        self.n_steps, self.last_line = n_steps, time.monotonic()
 
     def step(self, step: int) -> None:
         """Print a line if nothing was printed for a minute."""
-        if time.monotonic() - self.last > STEP_SECONDS:
+        if time.monotonic() - self.last_line > STEP_SECONDS:
             self.say(f"step {step:,} of {self.n_steps:,}")
-            self.last = time.monotonic()
+            self.last_line = time.monotonic()
 
     def epoch(self, row: Mapping[str, Any]) -> None:
         """Print a line if one is due."""
         due = row["epoch"] in (1, row["n_epochs"]) or any(key.startswith("knn1_") for key in row)
-        if due or time.monotonic() - self.last > LINE_SECONDS:
+        if due or time.monotonic() - self.last_line > LINE_SECONDS:
             self.say(epoch_line(row))
-            self.last = time.monotonic()
+            self.last_line = time.monotonic()
 
     def say(self, text: str) -> None:
         """Print a line."""
         self.console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
 
     def stop(self) -> None:
-        """Nothing to take away."""
+        """Do nothing."""
 
 
 class QuietReporter(LineReporter):
@@ -136,21 +136,21 @@ class QuietReporter(LineReporter):
 
 
 class DecodingProgress:
-    """Counts decoded images in a line now and then."""
+    """Prints the number of decoded images every few seconds."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.last = time.monotonic()
+        self.last_line = time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
         """Print a line if one is due."""
-        if done == total or time.monotonic() - self.last > LINE_SECONDS:
+        if done == total or time.monotonic() - self.last_line > LINE_SECONDS:
             self.console.print(f"decoded {done:,} of {total:,} images", highlight=False)
-            self.last = time.monotonic()
+            self.last_line = time.monotonic()
 
 
 def make_reporter(console: Console, *, quiet: bool) -> Reporter:
-    """Return what suits the output."""
+    """Return the reporter that suits the console."""
     if quiet:
         return QuietReporter(console)
     return TerminalReporter(console) if console.is_terminal else LineReporter(console)

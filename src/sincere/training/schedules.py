@@ -1,23 +1,24 @@
-"""The learning rate of each step: linear warm-up, then cosine, both from and to a thousandth of the peak."""
+"""Learning rate schedule: linear warm-up, then cosine decay, starting and ending at a thousandth of the peak."""
 
 from __future__ import annotations
 
 import math
 
-FLOOR = 0.001  # of the peak, at the first and the last step
+FLOOR = 0.001  # fraction of the peak at the first and the last step
 
 
 def warmup_steps(n_steps: int, steps_per_epoch: int, epochs: float | None = None) -> int:
-    """Return the steps of warm-up: those of `epochs`, or of 10 epochs but at most a tenth of all steps."""
+    """Return the number of warm-up steps: of `epochs`, by default of 10 epochs but at most a tenth of all steps."""
     if epochs is not None:
         return max(0, min(round(epochs * steps_per_epoch), n_steps - 2))  # the last step ends at the floor
     return min(10 * steps_per_epoch, n_steps // 10)
 
 
 def learning_rate_factor(step: int, n_steps: int, n_warmup: int) -> float:
-    """Return the share of the peak at step t of E with W of warm-up.
+    """Return the learning rate at a step as a fraction of its peak.
 
-    .001 + .999 t / W, then cosine from 1 at W to .001 at E - 1.
+    With W warm-up steps of n: 0.001 + 0.999 step / W, then cosine decay from 1 at step W to 0.001 at step n - 1
+    (Loshchilov and Hutter 2017, https://arxiv.org/abs/1608.03983).
 
     Example:
         >>> [round(learning_rate_factor(t, 101, 10), 4) for t in (0, 5, 10, 55, 100)]

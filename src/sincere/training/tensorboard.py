@@ -1,4 +1,4 @@
-"""TensorBoard beside another reporter; needs the extra `tensorboard`."""
+"""Writes metrics for TensorBoard, in addition to another reporter; needs the extra `tensorboard`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ BOARD = "tensorboard"
 
 
 def check_board() -> None:
-    """Raise unless TensorBoard is installed.
+    """Check that TensorBoard is installed.
 
     Raises:
-        InputValueError: With the command that installs it.
+        InputValueError: It is not; the message has the command that installs it.
     """
     if find_spec("tensorboard") is None:
         raise InputValueError("train: tensorboard is not installed; run pip install 'sincere[tensorboard]'")
 
 
 class BoardReporter:
-    """Passes everything on, and writes the figures of each epoch as TensorBoard files."""
+    """Forwards all calls to another reporter, and writes the metrics of each epoch as TensorBoard events."""
 
     def __init__(self, reporter: Reporter, folder: Path, *, first_step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -33,25 +33,25 @@ class BoardReporter:
         self.writer = SummaryWriter(str(folder / BOARD), purge_step=first_step + 1)
 
     def start(self, step: int, n_steps: int) -> None:
-        """Pass on."""
+        """Forward the call."""
         self.reporter.start(step, n_steps)
 
     def step(self, step: int) -> None:
-        """Pass on."""
+        """Forward the call."""
         self.reporter.step(step)
 
     def epoch(self, row: Mapping[str, Any]) -> None:
-        """Pass on and write."""
+        """Forward the call and write the metrics."""
         self.reporter.epoch(row)
         for name, value in row.items():
             if isinstance(value, float):
                 self.writer.add_scalar(name, value, row["step"])
 
     def say(self, text: str) -> None:
-        """Pass on."""
+        """Forward the call."""
         self.reporter.say(text)
 
     def stop(self) -> None:
-        """Pass on and flush."""
+        """Forward the call and close the event file."""
         self.reporter.stop()
         self.writer.close()

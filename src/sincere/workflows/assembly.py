@@ -17,6 +17,7 @@ from sincere.data.dataset import Dataset, ImageSet
 from sincere.data.loader import ViewLoader
 from sincere.data.samplers import make_sampler
 from sincere.data.views import named_augmentation
+from sincere.device_memory import free_bytes
 from sincere.errors import InputValueError
 from sincere.evaluation.knn import accuracy_1nn
 from sincere.losses.reference_levels import loss_levels
@@ -24,9 +25,10 @@ from sincere.models.embedding import EmbeddingModel, build_model
 from sincere.records.model import ModelSpec
 from sincere.settings.requests import WHERE, RunSettings
 from sincere.theory.coefficients import repulsion_meter
-from sincere.training.fit import Calls, Fit, Plan
-from sincere.training.memory import TRIAL_VIEWS, check_memory, free_bytes, step_bytes
+from sincere.training.fit import Fit
+from sincere.training.memory import TRIAL_VIEWS, check_memory, step_bytes
 from sincere.training.optimizers import OptimizerSettings, make_optimizer
+from sincere.training.plan import Calls, Plan
 from sincere.training.progress import Reporter
 from sincere.training.schedules import warmup_steps
 from sincere.workflows.launch import embed_shared, whole_batch

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 
 from sincere.records.results import FIGURE_FORMATS
-from sincere.report.theory_figures import bounds_figure, coefficient_range_figure, save_figure
+from sincere.report.figure_files import save_figure
+from sincere.report.theory_figures import bounds_figure, coefficient_range_figure
 from sincere.theory.sweeps import coefficient_ranges, gaussian_sweep
 
 

@@ -6,28 +6,28 @@ const isDark = () => {
   const chosen = document.documentElement.dataset.theme;
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 };
-const onGround = (colour) => (isDark() && report.on_dark[colour]) || colour;
+const themed = (colour) => (isDark() && report.on_dark[colour]) || colour;
 
-// A chart's colours for the ground it stands on; data and names stay as they are.
+// A chart with the colours of the current theme; data and names are unchanged.
 const NAMES = ["data", "domain", "title"];
 function coloured(spec) {
   if (Array.isArray(spec)) return spec.map(coloured);
-  if (spec === null || typeof spec !== "object") return onGround(spec);
+  if (spec === null || typeof spec !== "object") return themed(spec);
   const entries = Object.entries(spec).map(([key, value]) => [key, NAMES.includes(key) ? value : coloured(value)]);
   return Object.fromEntries(entries);
 }
 
 const views = new Map();
-async function drawChart(place, spec) {
-  const drawn = await vegaEmbed(place, coloured(spec), {
+async function drawChart(container, spec) {
+  const drawn = await vegaEmbed(container, coloured(spec), {
     mode: "vega-lite", renderer: "svg", actions: false, ast: true, tooltip: { theme: isDark() ? "dark" : "light" },
     config: report.config[isDark() ? "dark" : "light"],
   });
-  views.get(place)?.finalize();
-  views.set(place, drawn);
+  views.get(container)?.finalize();
+  views.set(container, drawn);
 }
 
-// The panel of each loss with the bars and medians of one class in their place, on one vertical scale.
+// The panel of each loss with the bars and medians of one class, on a common vertical scale.
 function classSpecs(label) {
   const found = report.classes.map((classes) => classes[label]);
   const highest = Math.max(...found.flatMap(({ bars }) => bars.map(([, , , share]) => share)), 0.01);

@@ -2,7 +2,7 @@
 // The maps of the test images: one canvas for each loss, one card for the image pointed at.
 const PAD = 24; // pixels between the outermost points and the edge
 const ABOVE = 13; // pixels from a class's points to its name
-const REACH = 40; // pixels from the pointer within which a point is found
+const REACH = 40; // pixels from the pointer within which a point is selected
 const LARGE = 144, SMALL = 44; // sides of the images on the card
 
 function element(name, className, text) {
@@ -21,9 +21,9 @@ function startMap({ steps, maps, sheets }) {
   function resize(i) {
     const canvas = canvases[i], side = canvas.clientWidth, ratio = devicePixelRatio || 1;
     canvas.width = canvas.height = Math.round(side * ratio);
-    const place = (value) => PAD + (value / steps) * (side - 2 * PAD);
+    const coordinate = (value) => PAD + (value / steps) * (side - 2 * PAD);
     const flat = maps[i].points;
-    canvas.positions = maps[i].predictions.map((_, p) => [place(flat[2 * p]), side - place(flat[2 * p + 1])]);
+    canvas.positions = maps[i].predictions.map((_, p) => [coordinate(flat[2 * p]), side - coordinate(flat[2 * p + 1])]);
     draw(i);
   }
 
@@ -36,7 +36,7 @@ function startMap({ steps, maps, sheets }) {
     const { color: ink, backgroundColor: ground } = getComputedStyle(canvas);
     const [radius, arm] = labels.length > 800 ? [2.4, 3.4] : [3.4, 5];
     canvas.positions.forEach(([x, y], p) => {
-      pen.strokeStyle = pen.fillStyle = onGround(report.class_colours[labels[p]]);
+      pen.strokeStyle = pen.fillStyle = themed(report.class_colours[labels[p]]);
       pen.beginPath();
       if (map.predictions[p] === labels[p]) {
         pen.globalAlpha = 0.8;
@@ -57,7 +57,7 @@ function startMap({ steps, maps, sheets }) {
       pen.textBaseline = "middle";
       pen.lineWidth = 4;
       pen.lineJoin = "round";
-      for (const [label, [x, y]] of Object.entries(map.tops)) {
+      for (const [label, [x, y]] of Object.entries(map.label_positions)) {
         const name = shortened(report.class_names[label]);
         const half = pen.measureText(name).width / 2 + 4; // inside the edges
         const across = Math.min(Math.max(PAD + x * (side - 2 * PAD), half), side - half);
@@ -99,15 +99,15 @@ function startMap({ steps, maps, sheets }) {
     const { labels } = sheets[map.sheet];
     const right = map.predictions[point] === labels[point];
     const row = element("div", "neighbours");
-    const said = element("p", right ? "right" : "wrong");
-    said.append(element("b", "", map.loss), ` ${right ? "✓" : "✗"} taken for ${report.class_names[map.predictions[point]]}`);
+    const verdict = element("p", right ? "right" : "wrong");
+    verdict.append(element("b", "", map.loss), ` ${right ? "✓" : "✗"} predicted ${report.class_names[map.predictions[point]]}`);
     const list = element("ul");
     for (const neighbour of map.neighbours[point]) {
       const item = element("li", labels[neighbour] === labels[point] ? "" : "other");
       item.append(picture(map.sheet, neighbour, SMALL), element("span", "", report.class_names[labels[neighbour]]));
       list.append(item);
     }
-    row.append(said, list);
+    row.append(verdict, list);
     return row;
   }
 
@@ -161,7 +161,7 @@ function startMap({ steps, maps, sheets }) {
     });
   } else panels[0].classList.add("chosen");
 
-  // A first image to show what the card is: one that is taken for another class, if there is one.
+  // Show a first image on the card: a misclassified one, if there is one.
   Promise.all(images.map((image) => image.decode())).then(() => {
     const wrong = maps[0].predictions.findIndex((prediction, p) => prediction !== sheets[maps[0].sheet].labels[p]);
     show(0, Math.max(wrong, 0));

@@ -1,8 +1,8 @@
 "use strict";
 // Tabs, and tables that sort by a click on a column's title.
 
-// Buttons of which one is pressed; `show` is called with its number.
-function choice(place, names, show) {
+// A row of buttons, one of them pressed; `show` is called with its index.
+function choice(container, names, show) {
   const buttons = names.map((name, i) => {
     const button = document.createElement("button");
     button.type = "button";
@@ -14,7 +14,7 @@ function choice(place, names, show) {
     buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === chosen)));
     show(chosen);
   };
-  place.append(...buttons);
+  container.append(...buttons);
   press(0);
 }
 
@@ -34,7 +34,7 @@ function sortBy(table, column, ascending) {
   const key = (row) => (numeric ? row.cells[column].dataset.value : row.cells[column].textContent);
   const rows = [...body.rows].sort((one, other) => {
     const [a, b] = [key(one), key(other)];
-    if (a === undefined || b === undefined) return (a === undefined) - (b === undefined); // without a value: last
+    if (a === undefined || b === undefined) return (a === undefined) - (b === undefined); // rows without a value come last
     const order = numeric ? Number(a) - Number(b) : a.localeCompare(b, undefined, { numeric: true });
     return ascending ? order : -order;
   });

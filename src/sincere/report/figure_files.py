@@ -1,0 +1,36 @@
+"""Writes charts as PNG, SVG and PDF files, without a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import altair as alt
+import vl_convert
+
+from sincere.records.files import write_atomic
+from sincere.records.results import FIGURE_FORMATS
+
+
+def vega_lite_version() -> str:
+    """Return the Vega-Lite version of Altair's charts, as vl-convert names it."""
+    return ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+
+
+def save_figure(
+    chart: alt.TopLevelMixin, folder: Path, name: str, *, formats: Sequence[str] = FIGURE_FORMATS
+) -> list[Path]:
+    """Write a chart atomically in each format and return the paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    svg = vl_convert.vegalite_to_svg(chart.to_dict(), vl_version=vega_lite_version())  # once: it takes most of the time
+    paths = []
+    for suffix in formats:
+        path = folder / f"{name}.{suffix}"
+        if suffix == "svg":
+            write_atomic(path, svg)
+        else:
+            draw = partial(vl_convert.svg_to_png, scale=2.0) if suffix == "png" else vl_convert.svg_to_pdf
+            write_atomic(path, draw(svg))
+        paths.append(path)
+    return paths

@@ -1,0 +1,90 @@
+"""What the training loop is given: its length and intervals, and the functions that it calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+
+class Views(Protocol):
+    """A batch: views (n, n_views, c, h, w) and labels (n,)."""
+
+    @property
+    def images(self) -> Tensor:
+        """Views of the images."""
+        ...
+
+    @property
+    def labels(self) -> Tensor:
+        """Class of each image."""
+        ...
+
+
+class PiecedViews(Protocol):
+    """A batch that the network sees in micro-batches."""
+
+    @property
+    def labels(self) -> Tensor:
+        """Class of each image of the batch."""
+        ...
+
+    @property
+    def pieces(self) -> Callable[[], Generator[Views, None, None]]:
+        """Returns a generator of the micro-batches, the same ones on each call."""
+        ...
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The functions that the loop calls.
+
+    Attributes:
+        batches: Returns the batches from one step to another, counted over all epochs; in micro-batches if the plan
+            says so.
+        loss: Maps embeddings (n, n_views, d) and labels (n,) to a loss.
+        inspect: Maps embeddings and labels of the last batch of an epoch to metrics: the "chance" and "floor" of the
+            loss, and optionally others.
+        validate: Returns live 1-NN accuracies of the model by name.
+        gather: Maps the embeddings and labels of this process to those of all processes.
+    """
+
+    batches: Callable[[int, int], Generator[Views | PiecedViews, None, None]]
+    loss: Callable[[Tensor, Tensor], Tensor]
+    inspect: Callable[[Tensor, Tensor], dict[str, float]]
+    validate: Callable[[], dict[str, float]]
+    gather: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = lambda embeddings, labels: (embeddings, labels)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Length of a run, and how often it is validated and saved.
+
+    Attributes:
+        n_epochs: Number of epochs.
+        steps_per_epoch: Number of batches in an epoch.
+        n_warmup: Number of warm-up steps of the learning rate schedule.
+        clip_norm: Largest norm of the gradient; None for no clipping.
+        validate_every: Number of epochs between live validations.
+        score: Name of the live metric that decides which checkpoint is the best; None to track none.
+        early_stop: Number of validations without a better score after which the run ends; None to never stop early.
+        checkpoint_seconds: Longest time between two checkpoints.
+        in_pieces: Whether the network sees a batch in micro-batches.
+    """
+
+    n_epochs: int
+    steps_per_epoch: int
+    n_warmup: int
+    clip_norm: float | None = None
+    validate_every: int = 10
+    score: str | None = None
+    early_stop: int | None = None
+    checkpoint_seconds: float = 300.0
+    in_pieces: bool = False
+
+    @property
+    def n_steps(self) -> int:
+        """Number of steps over all epochs."""
+        return self.n_epochs * self.steps_per_epoch
