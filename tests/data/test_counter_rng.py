@@ -17,11 +17,11 @@ def rng_of(seed: int, visit: int, ids: torch.Tensor, view: int) -> CounterRNG:
 
 
 def test_any_split_or_order_gives_the_same_numbers() -> None:
-    whole = rng_of(1, 2, IDS, 0).uniform("crop")
+    expected = rng_of(1, 2, IDS, 0).uniform("crop")
     order = torch.randperm(len(IDS))
-    assert torch.equal(rng_of(1, 2, IDS[order], 0).uniform("crop"), whole[order])
+    assert torch.equal(rng_of(1, 2, IDS[order], 0).uniform("crop"), expected[order])
     parts = [rng_of(1, 2, part, 0).uniform("crop") for part in IDS.split(777)]
-    assert torch.equal(torch.cat(parts), whole)
+    assert torch.equal(torch.cat(parts), expected)
 
 
 def test_global_generators_have_no_effect() -> None:

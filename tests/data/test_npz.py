@@ -81,13 +81,13 @@ def test_statistics_are_exact_for_any_chunk_size(
     pixels = arrays()["train_images"]
     pixels[..., 1] = 40
     data = load_npz(write(tmp_path / "a.npz", train_images=pixels), LoadOptions())
-    asked: list[int] = []
+    gathered: list[int] = []
     gather = TensorImages.gather
     monkeypatch.setattr(
-        TensorImages, "gather", lambda self, chosen: (asked.append(len(chosen)), gather(self, chosen))[1]
+        TensorImages, "gather", lambda self, chosen: (gathered.append(len(chosen)), gather(self, chosen))[1]
     )
     mean, std = channel_statistics(data.train.subset(np.arange(50)), chunk_bytes=chunk_bytes)
-    assert (sum(asked), max(asked)) == (50, min(50, max(1, chunk_bytes // (8 * 8 * 3))))
+    assert (sum(gathered), max(gathered)) == (50, min(50, max(1, chunk_bytes // (8 * 8 * 3))))
     expected = pixels[:50].reshape(-1, 3) / 255
     np.testing.assert_allclose(mean, expected.mean(0), rtol=1e-12)
     np.testing.assert_allclose(std, [expected[:, 0].std(), 1, expected[:, 2].std()], rtol=1e-12)
@@ -196,14 +196,14 @@ def test_other_archives_and_damaged_ones(tmp_path: Path) -> None:
             file.writestr(name, "no array")
     with pytest.raises(DataError, match="'train_images' is not an array"):
         load_npz(path, LoadOptions())
-    np.savez_compressed(tmp_path / "whole.npz", **arrays())
-    whole = (tmp_path / "whole.npz").read_bytes()
+    np.savez_compressed(tmp_path / "intact.npz", **arrays())
+    intact = (tmp_path / "intact.npz").read_bytes()
     generator = np.random.default_rng(0)
     messages = []
     for _ in range(60):
-        damaged = bytearray(whole)
-        for place in generator.integers(0, len(whole), 5):
-            damaged[place] ^= 255
+        damaged = bytearray(intact)
+        for position in generator.integers(0, len(intact), 5):
+            damaged[position] ^= 255
         path.write_bytes(damaged)
         try:
             load_npz(path, LoadOptions())

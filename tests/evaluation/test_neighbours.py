@@ -76,9 +76,9 @@ def test_ties_go_to_the_smaller_label_and_the_first_reference(n_classes: int, mo
     assert (found.target_position == int((y == 2).nonzero()[0])).all()
     assert (found.noise_position == int((y == 0).nonzero()[0])).all()
     points = unit(20, 3).repeat(20, 1)  # each point twenty times, in several classes
-    asked = unit(20, 3)
-    found = find_neighbours(asked, y[:20], points, y, ks=(1,))
-    s = (asked.double() @ points.double().T).round(decimals=5)
+    queries = unit(20, 3)
+    found = find_neighbours(queries, y[:20], points, y, ks=(1,))
+    s = (queries.double() @ points.double().T).round(decimals=5)
     expected = [int(y[row == row.max()].min()) for row in s]
     assert found.predictions[1].tolist() == expected
 

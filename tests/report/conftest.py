@@ -1,4 +1,4 @@
-"""One comparison and its report for all tests that only look at it."""
+"""One comparison and its report, shared by all tests that only read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page in headless Chromium: drawn, quiet, offline, and answering to the pointer."""
+"""The report in headless Chromium: charts are drawn, no errors, no requests, the map is interactive."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ def width(browser: webdriver.Chrome, pixels: int) -> None:
 
 
 def logs(browser: webdriver.Chrome) -> tuple[list[str], list[str]]:
-    """Return what went wrong on the console and which addresses were asked for, since the last call."""
-    said = [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+    """Return the errors on the console and the URLs requested since the last call."""
+    messages = [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
-    return said, asked
+    urls = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    return messages, urls
 
 
 def outside(addresses: list[str]) -> list[str]:
@@ -111,26 +111,26 @@ def point_at(browser: webdriver.Chrome, number: int, point: int) -> None:
 
 
 def test_no_error_and_no_request(page: webdriver.Chrome, reported: Path) -> None:
-    said, asked = logs(page)
-    assert said == []
-    assert (reported / "report.html").as_uri() in asked
-    assert outside(asked) == []
+    messages, urls = logs(page)
+    assert messages == []
+    assert (reported / "report.html").as_uri() in urls
+    assert outside(urls) == []
 
 
 def test_the_test_above_can_fail(browser: webdriver.Chrome, tmp_path: Path) -> None:
     (tmp_path / "bad.html").write_text("<img src='http://127.0.0.1:9/x.png'><script>nothing.there</script>")
     logs(browser)
     browser.get((tmp_path / "bad.html").as_uri())
-    said, asked = logs(browser)
-    assert any("nothing is not defined" in message for message in said)
-    assert outside(asked) == ["http://127.0.0.1:9/x.png"]
+    messages, urls = logs(browser)
+    assert any("nothing is not defined" in message for message in messages)
+    assert outside(urls) == ["http://127.0.0.1:9/x.png"]
 
 
 def test_the_policy_stops_what_escaping_might_miss(page: webdriver.Chrome) -> None:
     image = "<img src='http://127.0.0.1:9/x.png' onerror='alert(1)'>"
     page.execute_script("document.body.insertAdjacentHTML('beforeend', arguments[0])", image)
-    said = WebDriverWait(page, 10).until(lambda b: logs(b)[0])
-    assert all("Content Security Policy" in message for message in said)
+    messages = WebDriverWait(page, 10).until(lambda b: logs(b)[0])
+    assert all("Content Security Policy" in message for message in messages)
     with pytest.raises(NoAlertPresentException):
         page.switch_to.alert.accept()
 
@@ -165,7 +165,7 @@ def test_pointing_at_the_map_shows_image_label_and_neighbours(page: webdriver.Ch
         np.testing.assert_array_equal(pixels, found.thumbnails[point].ravel())
 
 
-def test_arrow_keys_walk_through_the_map(page: webdriver.Chrome) -> None:
+def test_arrow_keys_select_the_next_image(page: webdriver.Chrome) -> None:
     canvas = one(page, "#map-1 canvas")
     canvas.send_keys(Keys.ARROW_RIGHT)
     assert one(page, "#card .about .note").text == "test image 1000"
@@ -175,7 +175,7 @@ def test_arrow_keys_walk_through_the_map(page: webdriver.Chrome) -> None:
     assert one(page, "#card .about .note").text == "test image 1000"
 
 
-def test_histograms_of_a_class_open(page: webdriver.Chrome) -> None:
+def test_histograms_of_one_class_are_drawn_on_demand(page: webdriver.Chrome) -> None:
     assert not page.find_elements(By.CSS_SELECTOR, "#class-0 svg")
     one(page, "#per-class summary").click()
     WebDriverWait(page, 10).until(lambda b: len(b.find_elements(By.CSS_SELECTOR, "#per-class svg")) == len(LOSSES))
@@ -211,8 +211,8 @@ def test_hostile_names_are_shown_as_text(browser: webdriver.Chrome, tmp_path: Pa
     width(browser, screen)
     logs(browser)
     load(browser, write_report(make_comparison(tmp_path, class_names=HOSTILE_NAMES, n_test=60), figures=False).as_uri())
-    said, asked = logs(browser)
-    assert (said, outside(asked)) == ([], [])
+    messages, urls = logs(browser)
+    assert (messages, outside(urls)) == ([], [])
     shown = [printable(name) for name in HOSTILE_NAMES]
     rows = "return [...document.querySelector('table.sortable').tBodies[0].rows].map((row) => row.cells[0].textContent)"
     assert browser.execute_script(rows) == shown
@@ -229,7 +229,7 @@ def test_hostile_names_are_shown_as_text(browser: webdriver.Chrome, tmp_path: Pa
         browser.switch_to.alert.accept()
 
 
-def test_a_phone_has_nothing_beside_the_screen(page: webdriver.Chrome, reported: Path) -> None:
+def test_nothing_overflows_a_phone_screen(page: webdriver.Chrome, reported: Path) -> None:
     width(page, 390)
     load(page, (reported / "report.html").as_uri())
     one(page, "#per-class summary").click()
@@ -270,7 +270,7 @@ def test_tabs_and_sorting(page: webdriver.Chrome) -> None:
     assert page.execute_script(column, tables[1]) == sorted(before, reverse=True)
 
 
-def test_nothing_moves_for_those_who_ask(page: webdriver.Chrome) -> None:
+def test_reduced_motion_is_respected(page: webdriver.Chrome) -> None:
     assert page.execute_script("return getComputedStyle(document.documentElement).scrollBehavior") == "auto"
     features = [{"name": "prefers-reduced-motion", "value": "no-preference"}]
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})

@@ -93,19 +93,19 @@ CONTRADICTIONS: dict[str, Edit] = {
 
 
 @pytest.mark.parametrize("name", CONTRADICTIONS)
-def test_contradictions_are_one_line(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_contradictions_give_one_line(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edited(folder, CONTRADICTIONS[name])
     assert main(["report", str(folder), "--no-figures"]) == 2
-    said = capsys.readouterr().err
-    assert len(said.splitlines()) == 1
-    assert "is damaged or of another version (" in said
-    assert said.rstrip().endswith("); evaluate again")
+    messages = capsys.readouterr().err
+    assert len(messages.splitlines()) == 1
+    assert "is damaged or of another version (" in messages
+    assert messages.rstrip().endswith("); evaluate again")
 
 
 @pytest.mark.parametrize(
     "outside", ["/etc", "..", "runs/../../x", "a/..", "\\\\host\\x", "runs\\..\\..\\x", "C:/x", "C:x", "", "a\x00b"]
 )
-def test_a_row_points_only_inside(outside: str, folder: Path) -> None:
+def test_a_row_cannot_point_outside_the_folder(outside: str, folder: Path) -> None:
     edited(folder, lambda c: c["rows"][0].update(folder=outside))
     with pytest.raises(DataError, match="folder must be a relative path that stays inside"):
         Results.read(folder)
@@ -117,7 +117,7 @@ def test_every_single_value_replaced_gives_a_page_or_one_line(tmp_path: Path) ->
     content = read_json(tmp_path / "results.json", remedy="")
     Results.model_validate(content)  # right before it is changed
     shown, refused = set[tuple[Any, ...]](), list[str]()
-    for *parents, last in places(content):
+    for *parents, last in value_paths(content):
         for other in (None, -1, 10**30, "\x1b[31m\n", [], {"a": {}}):
             changed = json.loads(json.dumps(content))
             inner = changed
@@ -139,19 +139,19 @@ def test_every_single_value_replaced_gives_a_page_or_one_line(tmp_path: Path) ->
     assert len(refused) > 200
 
 
-def places(content: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Give the way to every value: of a list the first, which stands for the others."""
+def value_paths(content: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of keys to every value; of a list, to its first value only."""
     items = content.items() if isinstance(content, dict) else list(enumerate(content))[:1]
     for key, value in items:
         yield (*at, key)
         if isinstance(value, dict | list) and key != "settings":
-            yield from places(value, (*at, key))
+            yield from value_paths(value, (*at, key))
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b'{"a": ' * 5000 + b"1" + b"}" * 5000]
 )
-def test_no_json(content: bytes, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_that_are_not_json(content: bytes, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "results.json").write_bytes(content)
     assert main(["report", str(folder)]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
@@ -164,27 +164,27 @@ def test_a_changed_byte_is_noticed(folder: Path) -> None:
         Results.read(folder)
 
 
-def test_files_of_a_run_that_are_damaged_leave_gaps(folder: Path) -> None:
+def test_damaged_files_of_a_run_leave_gaps(folder: Path) -> None:
     for name in ("config.toml", "manifest.json"):
         (folder / "runs" / "sincere-0" / name).write_bytes(b"\xff\x00\x1b[31m{" * 3)
     (folder / "runs" / "supcon-0" / "manifest.json").write_text(
         '{"versions": 3, "command": "rm", "device": ["\\u001b"]}'
     )
-    said: list[str] = []
-    text = write_report(folder, figures=False, warn=said.append).read_text(encoding="utf-8")
+    messages: list[str] = []
+    text = write_report(folder, figures=False, warn=messages.append).read_text(encoding="utf-8")
     assert "\x1b" not in text
-    assert any("config.toml: was damaged or changed since the run began" in line for line in said)
-    assert any("manifest.json: is damaged: no readable JSON; it is left out" in line for line in said)
+    assert any("config.toml: was damaged or changed since the run began" in line for line in messages)
+    assert any("manifest.json: is damaged: no readable JSON; it is left out" in line for line in messages)
     assert "the settings in results.json are shown instead" in text
 
 
-def test_a_log_that_is_cut_off_is_told(folder: Path) -> None:
+def test_a_truncated_log_is_reported(folder: Path) -> None:
     path = folder / "runs" / "sincere-0" / "metrics.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[: len(lines) // 2]))
-    said: list[str] = []
-    write_report(folder, figures=False, warn=said.append)
-    assert any("metrics.jsonl: is truncated: it has " in line for line in said)
+    messages: list[str] = []
+    write_report(folder, figures=False, warn=messages.append)
+    assert any("metrics.jsonl: is truncated: it has " in line for line in messages)
 
 
 @pytest.mark.parametrize("manifest", [{"command": 3}, {"versions": [1]}, {"command": [None, ["a"]]}, {"started": {}}])
@@ -193,7 +193,7 @@ def test_a_crafted_manifest(manifest: dict[str, Any], folder: Path) -> None:
     write_report(folder, figures=False)
 
 
-def test_lines_of_the_log_that_are_damaged_are_counted_and_left_out(folder: Path) -> None:
+def test_damaged_lines_of_the_log_are_counted_and_left_out(folder: Path) -> None:
     log = folder / "runs" / "sincere-0" / "metrics.jsonl"
     first, second, third = log.read_text().splitlines()
     crafted = [
@@ -234,15 +234,15 @@ def archive(**changes: Any) -> Callable[[Path], None]:
 
 def encrypted(path: Path) -> None:
     content = bytearray(path.read_bytes())
-    place = content.index(b"PK\x01\x02")
-    content[place + 8] |= 1  # a flag in the directory
+    position = content.index(b"PK\x01\x02")
+    content[position + 8] |= 1  # a flag in the directory
     path.write_bytes(content)
 
 
 def packed_in_an_unknown_way(path: Path) -> None:
     content = bytearray(path.read_bytes())
-    place = content.index(b"PK\x01\x02")
-    content[place + 10] = 99
+    position = content.index(b"PK\x01\x02")
+    content[position + 10] = 99
     path.write_bytes(content)
 
 

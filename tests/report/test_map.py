@@ -1,4 +1,4 @@
-"""The map's data: the same images once, and their pixels as they are."""
+"""Data of the maps: the same images share a sheet, and thumbnails keep their pixels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts become markup that shows them, whatever they are."""
+"""Any text becomes markup that shows it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_attributes() -> None:
     assert tag("meta", name="viewport") == '<meta name="viewport">'
 
 
-def test_half_a_character_can_be_written() -> None:
+def test_a_lone_surrogate_can_be_written() -> None:
     assert escape("a\udcffb").encode() == b"a?b"
 
 

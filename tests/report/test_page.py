@@ -1,4 +1,4 @@
-"""The page holds what was found, loads nothing, escapes everything, and bears with gaps."""
+"""The report shows the results, loads nothing, escapes all text, and tolerates missing files."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ def test_sections_in_order(reported: Path) -> None:
     assert [tag for tag, _ in page.elements].count("caption") == 1 + len(LOSSES)
 
 
-def test_every_chart_has_a_place(reported: Path) -> None:
+def test_every_chart_has_an_element(reported: Path) -> None:
     page = parsed(reported)
-    places = {attributes.get("id") for _, attributes in page.elements}
+    ids = {attributes.get("id") for _, attributes in page.elements}
     charts = page.data()["charts"]
-    assert set(charts) <= places
+    assert set(charts) <= ids
     assert {name.rsplit("-", 1)[0] for name in charts} == set(FIGURES) - {"map"}
     assert all(spec["description"] for spec in charts.values())
 
@@ -116,8 +116,8 @@ def test_hostile_names_are_drawn_and_written(tmp_path: Path) -> None:
     assert not set("\x00\x1b\u202e\u2028") & set(text)
     svg = (tmp_path / "figures" / "confusion.svg").read_text(encoding="utf-8")
     assert r"\x1b[31mred" in svg
-    show(results, None, Console(file=(said := io.StringIO())))
-    assert "\x1b" not in said.getvalue()
+    show(results, None, Console(file=(printed := io.StringIO())))
+    assert "\x1b" not in printed.getvalue()
 
 
 def test_no_element_loads_anything(reported: Path) -> None:
@@ -143,7 +143,7 @@ def test_the_policy_allows_these_scripts_alone(reported: Path) -> None:
     assert len(hashes) == 4
 
 
-def test_small(reported: Path) -> None:
+def test_the_page_is_small(reported: Path) -> None:
     assert (reported / "report.html").stat().st_size < 2_000_000
 
 
@@ -189,7 +189,7 @@ def test_six_losses_two_seeds_two_hundred_classes(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").stat().st_size < 6_000_000
 
 
-def test_gaps(tmp_path: Path) -> None:
+def test_missing_files_leave_gaps(tmp_path: Path) -> None:
     """Classes without images, no divergence, no training loss, no log, no map, no manifest, no config."""
 
     def edit(content: dict[str, Any]) -> None:
@@ -224,7 +224,7 @@ def test_a_map_of_one_run_is_missing(tmp_path: Path) -> None:
     assert any("map.npz: is damaged" in text for text in page.texts)
 
 
-def test_figures_that_are_not_numbers_leave_gaps(tmp_path: Path) -> None:
+def test_values_that_are_not_numbers_leave_gaps(tmp_path: Path) -> None:
     make_comparison(tmp_path, losses=("sincere",), epochs=3)
     log = tmp_path / "runs" / "sincere-0" / "metrics.jsonl"
     row = {"epoch": 4, "seconds": 9, "loss": float("nan"), "chance": 6.2, "floor": 0.0, "repulsion_share": None}
@@ -234,7 +234,7 @@ def test_figures_that_are_not_numbers_leave_gaps(tmp_path: Path) -> None:
     assert [value["epoch"] for value in values if value["quantity"] == "chance"] == [1, 2, 3, 4]
 
 
-def test_a_run_s_own_folder(tmp_path: Path) -> None:
+def test_the_folder_of_a_run(tmp_path: Path) -> None:
     make_comparison(tmp_path, losses=("sincere",))
     run = tmp_path / "runs" / "sincere-0"
     change(tmp_path, lambda content: content["rows"][0].update(folder="."))
@@ -242,7 +242,7 @@ def test_a_run_s_own_folder(tmp_path: Path) -> None:
     assert "training-0" in written(run).data()["charts"]
 
 
-def test_stale_figures_go_and_the_users_files_stay(tmp_path: Path) -> None:
+def test_stale_figures_are_removed_and_user_files_stay(tmp_path: Path) -> None:
     make_comparison(tmp_path, losses=("sincere",), n_test=30)
     figures = tmp_path / "figures"
     figures.mkdir()

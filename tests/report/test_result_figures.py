@@ -1,4 +1,4 @@
-"""Panels share their axes and show what the results hold."""
+"""Panels share their axes and show the values of the results."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_curves_share_their_axis_and_are_thinned(tmp_path: Path) -> None:
     assert epochs == sorted(set(epochs))
 
 
-def test_losses_without_a_meter_are_left_out(evidence: Evidence) -> None:
+def test_losses_without_a_repulsion_meter_are_left_out(evidence: Evidence) -> None:
     pushed, live = specs(meters_figure(evidence.runs))
     assert {row["loss"] for row in chart_rows(pushed)} == {"SINCERE", "SupCon"}
     assert {row["loss"] for row in chart_rows(live)} == {"SINCERE", "SupCon", "eps-SupInfoNCE"}
@@ -85,7 +85,7 @@ def test_differences_are_in_points_where_metrics_are_shares(evidence: Evidence) 
         assert row["estimate"] == pytest.approx(times * stored[name].estimate)
 
 
-def test_confusion_holds_every_test_image(evidence: Evidence) -> None:
+def test_confusion_counts_every_test_image(evidence: Evidence) -> None:
     for run, spec in zip(evidence.shown, specs(confusion_figure(evidence.shown, CLASSES)), strict=True):
         cells = chart_rows(spec)
         assert sum(cell["images"] for cell in cells) == evidence.results.data.n_test

@@ -1,4 +1,4 @@
-"""Tables and sentences say what the results say."""
+"""Tables and the finding agree with the results, and fit the terminal."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ def printed(results: Results, width: int = 80) -> str:
     return text.getvalue()
 
 
-def test_every_loss_and_metric_stands_in_the_terminal_within_80_columns(results: Results) -> None:
-    said = printed(results)
-    table = said.split("report:")[0].split("note:")[0].split("These trained")[0]
+def test_every_loss_and_metric_is_printed_within_80_columns(results: Results) -> None:
+    text = printed(results)
+    table = text.split("report:")[0].split("note:")[0].split("These trained")[0]
     assert max(map(len, table.splitlines())) <= 80
     for summary in results.summaries:
         assert summary.loss in table
         for name, figure in summary.metrics.items():
             shown = f"{100 * figure.estimate:.1f}%" if results.metrics[name].share else f"{figure.estimate:.3f}"
             assert shown in table
-    assert said.rstrip().endswith("report: report.html")
-    assert all(note in said for note in results.notes)
+    assert text.rstrip().endswith("report: report.html")
+    assert all(note in text for note in results.notes)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
-def test_no_figure_is_cut_at_any_width(results: Results, width: int) -> None:
-    said = printed(results, width)
+def test_no_value_is_cut_off_at_any_width(results: Results, width: int) -> None:
+    text = printed(results, width)
     _, rows = summary_table(results)
     for row in rows:
         for cell in row:
-            assert cell.text in said
-            assert cell.detail in said
+            assert cell.text in text
+            assert cell.detail in text
             if cell.interval:
                 numbers = cell.interval.strip("[]").split(", ")
-                assert any(between.join(numbers) in said for between in (" to ", "\N{EN DASH}"))
-    assert all(len(line) <= max(width, 40) for line in said.split("note:")[0].split("These tr")[0].splitlines())
+                assert any(between.join(numbers) in text for between in (" to ", "\N{EN DASH}"))
+    assert all(len(line) <= max(width, 40) for line in text.split("note:")[0].split("These tr")[0].splitlines())
 
 
 def test_the_table_has_bold_cells_intervals_and_the_spread_over_seeds(results: Results) -> None:
@@ -76,19 +76,19 @@ def made(results: Results, estimates: tuple[float, float], difference: Differenc
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_the_sentence_names_the_papers_pair_in_its_order(results: Results, swapped: bool) -> None:
+def test_the_finding_names_the_papers_losses_in_order(results: Results, swapped: bool) -> None:
     a, b = ("supcon", "sincere") if swapped else ("sincere", "supcon")
     sign = -1 if swapped else 1
     low, high = sorted((sign * 0.2, sign * 0.4))
     difference = Difference(metric="margin", a=a, b=b, estimate=sign * 0.3, low=low, high=high, significant=True)
     estimates = (0.5, 0.8) if swapped else (0.8, 0.5)
-    said = finding(made(results, estimates, difference))
+    text = finding(made(results, estimates, difference))
     assert (
-        said == "These trained models: SINCERE against SupCon: margin 0.800, higher than 0.500 by 0.300 [0.200, 0.400]."
+        text == "These trained models: SINCERE against SupCon: margin 0.800, higher than 0.500 by 0.300 [0.200, 0.400]."
     )
 
 
-def test_the_sentence_says_lower_and_says_nothing_found(results: Results) -> None:
+def test_the_finding_says_lower_or_no_difference(results: Results) -> None:
     below = Difference(metric="margin", a="sincere", b="supcon", estimate=-0.3, low=-0.4, high=-0.2, significant=True)
     assert "lower than 0.800 by 0.300 [0.200, 0.400]" in finding(made(results, (0.5, 0.8), below))
     same = Difference(metric="margin", a="x", b="y", estimate=0.01, low=-0.1, high=0.1, significant=False)
@@ -98,7 +98,7 @@ def test_the_sentence_says_lower_and_says_nothing_found(results: Results) -> Non
     )
 
 
-def test_the_sentence_is_about_the_losses_with_three_seeds(tmp_path: Path) -> None:
+def test_the_finding_is_about_the_losses_with_three_seeds(tmp_path: Path) -> None:
     results = Results.read(make_comparison(tmp_path, seeds=(0, 1, 2), n_test=30))
     assert results.scope == "losses"
     assert finding(results).startswith("SINCERE against SupCon: ")
@@ -115,6 +115,6 @@ def test_no_control_character_reaches_the_terminal(results: Results) -> None:
     assert "note: red \\x1b[31m\\u202e" in printed(noted)
 
 
-def test_class_names_and_notes_are_not_taken_for_markup(results: Results) -> None:
+def test_class_names_and_notes_are_not_markup(results: Results) -> None:
     noted = results.model_copy(update={"notes": ("folder [bold]x[/bold] [red]",)})
     assert "note: folder [bold]x[/bold] [red]" in printed(noted)

@@ -70,7 +70,7 @@ def table(evidence: Evidence, differences: Figure) -> Html:
         meaning += " Estimates are means over the seeds, with the standard deviation (sd) over the seeds below."
     if len(losses) > 1:
         best = "the best loss and those" if about_losses else "the best of these trained models and those"
-        meaning += f" Bold: {best} not significantly below it, where some are."
+        meaning += f" Bold: {best} not significantly below it, if any loss is."
     parts = [
         _scrolling(caption, tag("thead", head), tag("tbody", *body), class_="summary"),
         tag("p", meaning, class_="note"),
