@@ -26,7 +26,7 @@ from sincere.catalog import LOSSES
 from sincere.losses.functional import sincere_loss
 from sincere.models.embedding import build_model
 from sincere.records.model import ModelSpec
-from sincere.training.micro_batches import backward_in_pieces
+from sincere.training.micro_batches import backward_in_micro_batches
 
 N, D, N_CLASSES, BYTES = 16_384, 128, 10, 4
 PROCESSES = (1, 2, 4, 8)
@@ -126,7 +126,9 @@ def micro_bytes(n: int, size: int) -> None:
                 generator = torch.Generator().manual_seed(start)
                 yield torch.rand(min(size, count - start) * 2, 3, 32, 32, generator=generator)
 
-        backward_in_pieces(fabric, model, pieces, lambda rows: sincere_loss(rows.view(count, 2, -1), labels[:count]))
+        backward_in_micro_batches(
+            fabric, model, pieces, lambda rows: sincere_loss(rows.view(count, 2, -1), labels[:count])
+        )
 
     step(8)
     before = peak_bytes()

@@ -170,7 +170,7 @@ class Augmentation:
     noise: float = 0.0
 
     @property
-    def moves(self) -> bool:
+    def is_geometric(self) -> bool:
         """Tell whether pixels change their position."""
         geometry = (self.crop_area, self.flip, self.rotation, self.shift, self.zoom)
         return geometry != (None, 0.0, 0.0, 0.0, (1.0, 1.0))

@@ -118,13 +118,13 @@ def test_the_hash_of_an_npz_covers_every_byte(tmp_path: Path, monkeypatch: pytes
 def test_named_sets_by_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SINCERE_HOME", str(tmp_path / "home"))
     assert source_digest("digits") is None
-    assert source_digest("cifar10", str(tmp_path)) is None
+    assert source_digest("cifar10", tmp_path) is None
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
     (folder / "data_batch_1").write_bytes(b"1")
-    before = source_digest("cifar10", str(tmp_path))
+    before = source_digest("cifar10", tmp_path)
     (folder / "data_batch_1").write_bytes(b"2")
-    assert None is not before != source_digest("cifar10", str(tmp_path))
+    assert None is not before != source_digest("cifar10", tmp_path)
 
 
 def test_fifty_thousand_unchanged_files_take_little_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

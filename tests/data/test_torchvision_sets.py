@@ -23,7 +23,7 @@ from scipy.io import savemat
 from torchvision import datasets
 
 from sincere.catalog import AUGMENTATIONS
-from sincere.data.catalog import DATASETS, load_dataset
+from sincere.data.catalog import DATASETS, load_dataset, load_source
 from sincere.data.load_options import LoadOptions, home
 from sincere.data.views import named_augmentation
 from sincere.errors import DataError, InputTypeError, InputValueError
@@ -64,24 +64,24 @@ def make_cifar(
 
 def test_made_cifar10_and_its_cats_and_dogs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pixels = make_cifar(tmp_path / "sets", monkeypatch, "CIFAR10", CIFAR10_CLASSES, "labels")
-    data = load_dataset("cifar10", settings(tmp_path))
+    data = load_source("cifar10", settings(tmp_path))
     assert (len(data.train), len(data.test), data.size) == (100, 20, 32)
     assert data.class_names == tuple(CIFAR10_CLASSES)
     assert data.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=1e-4), "the published ones"
     expected = torch.from_numpy(pixels["data_batch_2"][3].reshape(3, 32, 32))
     assert torch.equal(data.train.images.gather(np.array([23]))[0], expected)
 
-    pair = load_dataset("cifar2", settings(tmp_path))
+    pair = load_source("cifar2", settings(tmp_path))
     assert (pair.name, pair.class_names, len(pair.train), len(pair.test)) == ("cifar2", ("cat", "dog"), 20, 4)
     assert pair.test.ids.tolist() == [3, 5, 13, 15], "test images keep the ids they have in CIFAR-10"
-    filtered = load_dataset("cifar10", settings(tmp_path), classes=["cat", "dog"])
+    filtered = load_source("cifar10", settings(tmp_path), classes=["cat", "dog"])
     assert np.array_equal(filtered.train.ids, pair.train.ids)
 
 
 def test_made_cifar100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"thing{i:03d}" for i in range(100)]
     make_cifar(tmp_path / "sets", monkeypatch, "CIFAR100", names, "fine_labels")
-    data = load_dataset("cifar100", settings(tmp_path))
+    data = load_source("cifar100", settings(tmp_path))
     assert (len(data.train), len(data.test), len(data.class_names)) == (200, 200, 100)
 
 
@@ -90,7 +90,7 @@ def test_a_damaged_download_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     folder = tmp_path / "sets" / "cifar-10-batches-py"
     (folder / "data_batch_3").write_bytes(b"cut off")
     with pytest.raises(DataError) as caught:
-        load_dataset("cifar10", settings(tmp_path))
+        load_source("cifar10", settings(tmp_path))
     assert str(caught.value) == f"cifar10: {folder} is damaged or incomplete; remove it to download it again"
 
 
@@ -102,7 +102,7 @@ def test_made_fashion_mnist(tmp_path: Path) -> None:
         (raw / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 2051, n, 28, 28) + images.tobytes())
         labels = (np.arange(n) % 10).astype(np.uint8)
         (raw / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 2049, n) + labels.tobytes())
-    data = load_dataset("fashion-mnist", settings(tmp_path))
+    data = load_source("fashion-mnist", settings(tmp_path))
     assert data.train.images.shape == (30, 1, 28, 28)
     assert (data.augmentation, data.class_names[0], data.mean) == ("light", "T-shirt/top", (0.28604059,))
 
@@ -192,14 +192,14 @@ def test_made_file_sets_take_the_split_of_the_paper(name: str, tmp_path: Path, m
     make(tmp_path / "sets")
     monkeypatch.setattr(datasets.Flowers102, "_check_integrity", lambda self: True)
     monkeypatch.setattr(datasets.Flowers102, "classes", ["pink primrose", "orchid"])
-    data = load_dataset(name, settings(tmp_path, size=8))
+    data = load_source(name, settings(tmp_path, size=8))
     assert DATASETS[name].on_disk(tmp_path / "sets")
     assert (len(data.train), len(data.test), len(data.class_names)) == (4, 2, 2)
     assert np.bincount(data.train.labels).tolist() == [2, 2]
     assert data.class_names[0] == first_class
     assert data.train.images.shape[1:] == data.test.images.shape[1:]
     monkeypatch.setattr("sincere.data.image_files.channel_statistics", None)  # mean and standard deviation are cached
-    assert load_dataset(name, settings(tmp_path, size=8)).mean == data.mean
+    assert load_source(name, settings(tmp_path, size=8)).mean == data.mean
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -212,8 +212,8 @@ def test_a_listed_file_that_is_missing_is_a_bad_image(
     train = [path for path in sorted((tmp_path / "sets").rglob("*.jpg")) if "test" not in path.parent.name]
     train[0].unlink()
     with pytest.raises(DataError, match="cannot be read as an image"):
-        load_dataset(name, settings(tmp_path, size=8))
-    data = load_dataset(name, settings(tmp_path, size=8, skip_bad_images=True))
+        load_source(name, settings(tmp_path, size=8))
+    data = load_source(name, settings(tmp_path, size=8, skip_bad_images=True))
     assert data.notes == ("1 of 4 train images could not be read and were left out",)
     missing = {"pets": 2}.get(name, 0)  # its list does not follow the names
     assert data.train.ids.tolist() == [i for i in range(4) if i != missing], "ids count what is listed"
@@ -239,7 +239,7 @@ def test_damaged_lists_give_one_line(
     folder = tmp_path / "sets" / str(DATASETS[name].folder)
     (folder / file).write_bytes(content)
     with pytest.raises(DataError) as caught:
-        load_dataset(name, settings(tmp_path, size=8))
+        load_source(name, settings(tmp_path, size=8))
     assert "\n" not in str(caught.value)
     assert str(folder) in str(caught.value)
 
@@ -249,7 +249,7 @@ def test_missing_cars_name_the_files_needed(tmp_path: Path) -> None:
     folder = tmp_path / "sets" / "stanford_cars"
     (folder / "cars_test_annos_withlabels.mat").unlink()
     with pytest.raises(DataError) as caught:
-        load_dataset("cars", settings(tmp_path))
+        load_source("cars", settings(tmp_path))
     needed = "cars_train/, cars_test/, devkit/ and cars_test_annos_withlabels.mat"
     assert str(caught.value) == f"cars: {folder} is damaged or incomplete; it needs {needed}"
 
@@ -258,15 +258,15 @@ def test_imagenet100_is_the_users_folder(tmp_path: Path) -> None:
     for part in ("train", "val"):
         for c in ("n01", "n02"):
             picture(tmp_path / "sets" / "imagenet100" / part / c / "1.jpg", 50)
-    data = load_dataset("imagenet100", settings(tmp_path))
+    data = load_source("imagenet100", settings(tmp_path))
     assert (data.name, data.class_names, data.size) == ("imagenet100", ("n01", "n02"), 32)
     (tmp_path / "sets" / "imagenet100").rename(tmp_path / "elsewhere")
     (tmp_path / "sets" / "imagenet100").symlink_to(tmp_path / "elsewhere")
-    assert load_dataset("imagenet100", settings(tmp_path)).name == "imagenet100"
+    assert load_source("imagenet100", settings(tmp_path)).name == "imagenet100"
 
 
 def test_digits_need_no_download_and_are_never_mirrored(tmp_path: Path) -> None:
-    data = load_dataset("digits", settings(tmp_path))
+    data = load_source("digits", settings(tmp_path))
     named = DATASETS["digits"]
     assert (len(data.train), len(data.test)) == (named.n_train, named.n_test)
     assert np.bincount(data.test.labels).min() >= 35
@@ -294,7 +294,7 @@ def test_without_network_one_line_and_nothing_half_written(
     monkeypatch.setattr("urllib.request.urlopen", fail)
     monkeypatch.setattr("torchvision.datasets.utils._urlretrieve", fail)
     with pytest.raises(DataError) as caught:
-        load_dataset(name, settings(tmp_path, download=True))
+        load_source(name, settings(tmp_path, download=True))
     message = str(caught.value)
     assert message.startswith(name.replace("cifar2", "cifar10") + ": ")
     assert str(tmp_path / "sets" / str(DATASETS[name].folder)) in message
@@ -304,14 +304,14 @@ def test_without_network_one_line_and_nothing_half_written(
 
 def test_a_download_is_published_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.DTD, "_download", lambda self: make_dtd(Path(self.root)))
-    data = load_dataset("dtd", settings(tmp_path, download=True))
+    data = load_source("dtd", settings(tmp_path, download=True))
     assert len(data.train) == 4
     assert [path.name for path in (tmp_path / "sets").iterdir()] == ["dtd"]
 
 
 def test_downloads_can_be_switched_off(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cifar100: is not at .*, and downloads are switched off"):
-        load_dataset("cifar100", settings(tmp_path))
+        load_source("cifar100", settings(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -359,4 +359,4 @@ def test_home_is_chosen_by_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_real_size_is_kept_or_changed(tmp_path: Path) -> None:
-    assert load_dataset("digits", settings(tmp_path, size=16)).size == 16
+    assert load_source("digits", settings(tmp_path, size=16)).size == 16

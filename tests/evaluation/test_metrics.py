@@ -9,23 +9,23 @@ from torch import Tensor
 
 from sincere.catalog import METRICS, load_named
 from sincere.errors import DataError, InputValueError
-from sincere.evaluation.embed import half_is_enough
-from sincere.evaluation.model_outputs import Part, Subject
+from sincere.evaluation.embed import half_precision_suffices
+from sincere.evaluation.model_outputs import ModelOutputs, PartOutputs
 from sincere.evaluation.probe import Probe
-from sincere.evaluation.projection import choose_points, in_the_plane, nearest_in
+from sincere.evaluation.projection import nearest_others, project_2d, sample_positions
 
 
-def part(n: int, n_classes: int, seed: int, d: int = 6) -> Part:
+def part(n: int, n_classes: int, seed: int, d: int = 6) -> PartOutputs:
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(n) % n_classes
     centres = torch.randn(n_classes, d, generator=torch.Generator().manual_seed(99))
     features = centres[labels] + 0.4 * torch.randn(n, d, generator=generator)
-    return Part(torch.nn.functional.normalize(features, dim=1), features, labels, torch.arange(n) + 1000)
+    return PartOutputs(torch.nn.functional.normalize(features, dim=1), features, labels, torch.arange(n) + 1000)
 
 
-def subject(n_classes: int = 4, ks: tuple[int, ...] = (1, 5)) -> Subject:
+def subject(n_classes: int = 4, ks: tuple[int, ...] = (1, 5)) -> ModelOutputs:
     probe = Probe(torch.eye(n_classes, 6), torch.zeros(n_classes), 0.1)
-    return Subject(part(80, n_classes, 0), part(30, n_classes, 1), ks, {"linear": probe})
+    return ModelOutputs(part(80, n_classes, 0), part(30, n_classes, 1), ks, {"linear": probe})
 
 
 @pytest.mark.parametrize("family", METRICS)
@@ -52,11 +52,11 @@ def test_all_families_agree_on_the_nearest_neighbour() -> None:
 def test_missing_classes_are_refused() -> None:
     train, test = part(80, 3, 0), part(30, 4, 1)
     with pytest.raises(DataError, match="evaluate: class 3 has test images but no training image"):
-        _ = Subject(train, test).neighbours
+        _ = ModelOutputs(train, test).neighbours
     with pytest.raises(DataError, match="of one class only; a margin needs two"):
-        _ = Subject(part(20, 1, 0), part(5, 1, 1)).neighbours
+        _ = ModelOutputs(part(20, 1, 0), part(5, 1, 1)).neighbours
     with pytest.raises(InputValueError, match="k must be 1 to 80, the number of references; got 81"):
-        _ = Subject(train, part(30, 3, 1), ks=(81,)).neighbours
+        _ = ModelOutputs(train, part(30, 3, 1), ks=(81,)).neighbours
 
 
 def test_half_precision_is_used_if_the_metrics_stay() -> None:
@@ -66,31 +66,31 @@ def test_half_precision_is_used_if_the_metrics_stay() -> None:
     def compute(x: Tensor) -> Tensor:
         return torch.nn.functional.normalize(x, dim=1)
 
-    assert half_is_enough(compute, lambda x: compute(x + 1e-6 * torch.randn_like(x)), images, labels)
-    assert not half_is_enough(compute, lambda x: compute(x + torch.randn_like(x)), images, labels)
+    assert half_precision_suffices(compute, lambda x: compute(x + 1e-6 * torch.randn_like(x)), images, labels)
+    assert not half_precision_suffices(compute, lambda x: compute(x + torch.randn_like(x)), images, labels)
 
 
 def test_points_in_the_plane() -> None:
     z = part(60, 3, 0).embeddings
-    points, method = in_the_plane(z)
+    points, method = project_2d(z)
     assert method == "t-SNE"
-    assert np.array_equal(points, in_the_plane(z)[0])
-    few, method = in_the_plane(z[:4])
+    assert np.array_equal(points, project_2d(z)[0])
+    few, method = project_2d(z[:4])
     assert method == "PCA"
     assert few.shape == (4, 2)
     centred = (z[:4] - z[:4].mean(dim=0)).double()
     _, s, _ = torch.linalg.svd(centred)
     np.testing.assert_allclose(np.linalg.norm(few, axis=0), s[:2], rtol=1e-4)
     for odd in (z[:1], torch.ones(50, 3), torch.ones(2, 1)):
-        assert in_the_plane(odd)[0].shape == (len(odd), 2)
-        assert np.isfinite(in_the_plane(odd)[0]).all()
-    assert nearest_in(z[:3]).shape == (3, 2)
-    assert nearest_in(z[:1]).shape == (1, 0)
+        assert project_2d(odd)[0].shape == (len(odd), 2)
+        assert np.isfinite(project_2d(odd)[0]).all()
+    assert nearest_others(z[:3]).shape == (3, 2)
+    assert nearest_others(z[:1]).shape == (1, 0)
 
 
 def test_the_same_points_for_every_model() -> None:
-    chosen = choose_points(5000)
+    chosen = sample_positions(5000)
     assert len(chosen) == 2000
     assert (np.diff(chosen) > 0).all()
-    assert np.array_equal(chosen, choose_points(5000))
-    assert choose_points(7).tolist() == list(range(7))
+    assert np.array_equal(chosen, sample_positions(5000))
+    assert sample_positions(7).tolist() == list(range(7))

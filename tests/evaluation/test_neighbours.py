@@ -15,7 +15,7 @@ from sincere.evaluation.knn import accuracy_1nn
 from sincere.evaluation.neighbours import find_neighbours
 
 
-class Part:
+class PartOutputs:
     def __init__(self, images: Tensor) -> None:
         self.images, self.labels, self.ids = images, images[:, 0].long(), images[:, 1].long()
 
@@ -141,7 +141,7 @@ def test_bad_input() -> None:
 
 def test_embed_keeps_the_order() -> None:
     rows = torch.arange(20.0).view(10, 2)
-    result = embed(lambda x: x * 2, [Part(rows[:3]), Part(rows[3:])])
+    result = embed(lambda x: x * 2, [PartOutputs(rows[:3]), PartOutputs(rows[3:])])
     assert torch.equal(result.embeddings, rows * 2)
     assert torch.equal(result.ids, rows[:, 1].long())
     assert torch.equal(result.labels, rows[:, 0].long())

@@ -80,12 +80,12 @@ def folder() -> dict[str, Any]:
         pictures = Path(place) / "pictures"
         _write_pictures(pictures)
         os.environ["SINCERE_HOME"] = str(Path(place) / "home")
-        from sincere.data.catalog import load_dataset
+        from sincere.data.catalog import load_source
         from sincere.data.load_options import LoadOptions
 
         settings = LoadOptions(size=8)
-        first = _timed(lambda: load_dataset(pictures, settings))
-        again = _timed(lambda: load_dataset(pictures, settings))
+        first = _timed(lambda: load_source(pictures, settings))
+        again = _timed(lambda: load_source(pictures, settings))
         cached = sum(path.stat().st_size for path in (Path(place) / "home").rglob("*") if path.is_file())
     return {"first": first, "again": again, "cached_bytes_per_image": round(cached / N_PICTURES, 1)}
 

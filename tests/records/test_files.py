@@ -15,7 +15,7 @@ import pytest
 
 from sincere.checks import printable
 from sincere.errors import DataError
-from sincere.records.files import locked, read_json, replacing, staged, write_atomic, write_json
+from sincere.records.files import atomic_file, locked, read_json, staged_folder, write_atomic, write_json
 from sincere.records.npz import read_arrays, write_arrays
 from sincere.records.tensors import read_tensors, write_tensors
 
@@ -108,7 +108,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     write_atomic(path, "old")
 
     def fail() -> None:
-        with replacing(path) as aside:
+        with atomic_file(path) as aside:
             aside.write_text("half")
             raise KeyboardInterrupt
 
@@ -148,7 +148,7 @@ def test_staged_files_come_together_or_not_at_all(tmp_path: Path) -> None:
         (tmp_path / name).write_text("old")
 
     def write(error: type[BaseException] | None) -> None:
-        with staged(tmp_path, last="last") as work:
+        with staged_folder(tmp_path, last="last") as work:
             for name in ("last", "a", "z"):
                 (work / name).write_text("new")
             if error is not None:
@@ -165,7 +165,7 @@ def test_the_last_file_is_replaced_last(tmp_path: Path, monkeypatch: pytest.Monk
     moved: list[str] = []
     real = Path.replace
     monkeypatch.setattr(Path, "replace", lambda self, target: moved.append(self.name) or real(self, target))
-    with staged(tmp_path, last="b") as work:
+    with staged_folder(tmp_path, last="b") as work:
         for name in ("c", "b", "a"):
             (work / name).write_text("")
     assert moved == ["a", "c", "b"]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sincere.losses.functional import sincere_loss
 from sincere.models.embedding import build_model
 from sincere.records.model import ModelSpec
-from sincere.training.micro_batches import backward_in_pieces
+from sincere.training.micro_batches import backward_in_micro_batches
 
 N, VIEWS = 32, 2
 
@@ -33,7 +33,7 @@ def loss(rows: Tensor) -> Tensor:
     return sincere_loss(rows.view(N, VIEWS, -1), torch.arange(N) % 5)
 
 
-def in_pieces(model: nn.Module, n_pieces: int) -> tuple[Tensor, list[Tensor]]:
+def uses_micro_batches(model: nn.Module, n_pieces: int) -> tuple[Tensor, list[Tensor]]:
     fabric = Fabric(accelerator="cpu", devices=1)
     wrapped = fabric.setup(model)
     size = -(-N // n_pieces) * VIEWS
@@ -41,7 +41,7 @@ def in_pieces(model: nn.Module, n_pieces: int) -> tuple[Tensor, list[Tensor]]:
     def pieces() -> Iterator[Tensor]:
         return iter(images().split(size))
 
-    value, _ = backward_in_pieces(fabric, wrapped, pieces, loss)
+    value, _ = backward_in_micro_batches(fabric, wrapped, pieces, loss)
     return value, [parameter.grad for parameter in model.parameters()]
 
 
@@ -50,7 +50,7 @@ def test_the_gradient_is_that_of_the_whole_batch(n_pieces: int) -> None:
     whole = network()
     expected = loss(whole(images()))
     expected.backward()
-    value, gradients = in_pieces(network(), n_pieces)
+    value, gradients = uses_micro_batches(network(), n_pieces)
     torch.testing.assert_close(value, expected.detach(), atol=1e-10, rtol=1e-10)
     for gradient, parameter in zip(gradients, whole.parameters(), strict=True):
         assert parameter.grad.abs().max() > 0
@@ -61,7 +61,7 @@ def test_dropout_is_the_same_in_both_passes() -> None:
     """The value is computed in the first pass, the gradient in the second: a step along it must lower that value."""
     torch.manual_seed(7)
     model = network(dropout=True)
-    value, gradients = in_pieces(model, 4)
+    value, gradients = uses_micro_batches(model, 4)
     step = 1e-6
     with torch.no_grad():
         for parameter, gradient in zip(model.parameters(), gradients, strict=True):
@@ -70,7 +70,7 @@ def test_dropout_is_the_same_in_both_passes() -> None:
     squares = sum(float(gradient.square().sum()) for gradient in gradients)
     torch.manual_seed(7)
     network(dropout=True)  # consumes the random numbers of its initialisation
-    after, _ = in_pieces(model, 4)
+    after, _ = uses_micro_batches(model, 4)
     assert float(value - after) == pytest.approx(step * squares, rel=1e-2)
 
 
@@ -78,7 +78,7 @@ def test_running_statistics_count_each_micro_batch_once() -> None:
     once, pieced = network("batch"), network("batch")
     for piece in images().split(16):
         once(piece)
-    in_pieces(pieced, 4)
+    uses_micro_batches(pieced, 4)
     for name, value in once.state_dict().items():
         if "running" in name:
             torch.testing.assert_close(pieced.state_dict()[name], value)

@@ -29,7 +29,7 @@ from sincere.training.checkpoints import Checkpoints
 from sincere.training.fit import Fit
 from sincere.training.interruption import InterruptedRunError
 from sincere.workflows import compare as compare_module
-from sincere.workflows import outputs as outputs_module
+from sincere.workflows import embedded_data as embedded_module
 from sincere.workflows.run_folder import RunFolder
 from tests.workflows.conftest import QUICK, blobs
 
@@ -360,8 +360,8 @@ def test_a_report_of_earlier_results_does_not_stay_beside_new_ones(
 def test_images_are_embedded_once(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The final check of a training run and its evaluation share their embeddings; a later evaluation agrees."""
     parts: list[int] = []
-    real = outputs_module.embed_part
-    monkeypatch.setattr(outputs_module, "embed_part", lambda *rest: parts.append(1) or real(*rest))
+    real = embedded_module.embed_part
+    monkeypatch.setattr(embedded_module, "embed_part", lambda *rest: parts.append(1) or real(*rest))
     options = {**OPTIONS, "losses": ("sincere",), "seeds": (0,), "metrics": ("knn", "margin")}
     compared = sincere.compare(data=data, out=tmp_path / "c", **options)
     assert len(parts) == 2, "the training and the test part"

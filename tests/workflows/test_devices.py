@@ -105,7 +105,8 @@ def test_a_killed_process_takes_the_job_down_and_its_run_goes_on_with_fewer(
     assert time.monotonic() - killed < 60
     assert job.returncode != 0
     assert "rank: 2" in errors
-    assert not [child for child in ranks.values() if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+    _, alive = psutil.wait_procs(list(ranks.values()), timeout=10)  # on a busy machine they take a moment
+    assert not [child for child in alive if child.status() != psutil.STATUS_ZOMBIE]
     result = run(command(data, folder, "--devices", "2", "--resume"))
     assert result.returncode == 0, result.stderr
     assert "resuming after step" in result.stdout

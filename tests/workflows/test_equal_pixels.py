@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 import sincere
-from sincere.data.catalog import load_dataset
+from sincere.data.catalog import load_dataset, load_source
 from sincere.data.load_options import LoadOptions
 from sincere.errors import DataError
 from sincere.records.arrays import PerImage
@@ -38,7 +38,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_the_same_pixels(digits: tuple[Path, Path], tmp_path: Path) -> None:
-    png, npz = (load_dataset(source, LoadOptions(size=8, cache=tmp_path)) for source in digits)
+    png, npz = (load_source(source, LoadOptions(size=8, cache=tmp_path)) for source in digits)
     assert (png.mean, png.std, png.class_names, png.size) == (npz.mean, npz.std, npz.class_names, npz.size)
     for part in ("train", "test"):
         one, other = getattr(png, part), getattr(npz, part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -13,6 +13,8 @@ from sincere.data.load_options import LoadOptions
 from sincere.errors import DataError
 
 if TYPE_CHECKING:
+    import torch
+
     from sincere.data.dataset import Dataset
 
 
@@ -61,14 +63,28 @@ DATASETS: dict[str, NamedSet] = {
 
 
 def load_dataset(
-    source: str | Path, settings: LoadOptions | None = None, *, classes: Sequence[str] | None = None
+    source: str | Path,
+    *,
+    classes: Sequence[str] | None = None,
+    size: int | None = None,
+    data_dir: str | Path | None = None,
+    skip_bad_images: bool = False,
+    download: bool = True,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
 ) -> Dataset:
     """Load a data set by name, a folder of class folders, or an .npz.
 
     Args:
         source: Name, folder or file.
-        settings: How to load it.
         classes: Names of the classes to keep; all by default.
+        size: Side of the network's input in pixels; by default that of the data set, or 32 where images vary in size.
+        data_dir: Folder of named data sets in torchvision's layout; by default $SINCERE_HOME/datasets or
+            ~/.cache/sincere/datasets.
+        skip_bad_images: Whether to leave out images that cannot be read, instead of raising.
+        download: Whether to download a missing data set.
+        seed: Random seed of the train/test split, for folders without one.
+        device: Device that holds the pixels if they fit into its memory.
 
     Raises:
         DataError: There is no such name or path (the message suggests a name), the data are wrong, or `classes` has
@@ -80,8 +96,15 @@ def load_dataset(
         >>> len(data.class_names), data.size
         (2, 8)
     """
-    settings = settings or LoadOptions()
-    dataset = _load(source, settings)
+    options = LoadOptions(size=size, skip_bad_images=skip_bad_images, download=download, seed=seed, device=device)
+    if data_dir is not None:
+        options = replace(options, root=Path(data_dir))
+    return load_source(source, options, classes=classes)
+
+
+def load_source(source: str | Path, options: LoadOptions, *, classes: Sequence[str] | None = None) -> Dataset:
+    """Load a data set with all options; see `load_dataset`."""
+    dataset = _load(source, options)
     return dataset if classes is None else dataset.select_classes(classes)
 
 

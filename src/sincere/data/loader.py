@@ -40,7 +40,7 @@ class Batch:
 
 
 @dataclass(frozen=True, eq=False)
-class PiecedBatch:
+class MicroBatchedBatch:
     """A batch whose views are computed in micro-batches, the same ones each time `pieces` is called.
 
     Attributes:
@@ -103,14 +103,14 @@ class ViewLoader:
         """Yield batches `start` to `end` - 1, prefetching the next ones."""
         return self._prefetch(lambda i: self.batch(start + i), end - start)
 
-    def pieced_batches(self, start: int, end: int, *, size: int) -> Generator[PiecedBatch, None, None]:
+    def micro_batched_batches(self, start: int, end: int, *, size: int) -> Generator[MicroBatchedBatch, None, None]:
         """Yield batches `start` to `end` - 1 in micro-batches of at most `size` images, computed on demand."""
         for step in range(start, end):
             chosen = self.sampler.batch(step)[self.share]
             n_pieces = self._n_pieces(step, size)
             edges = [len(chosen) * i // n_pieces for i in range(n_pieces + 1)]
             labels = torch.from_numpy(self.images.labels[chosen]).to(self.device)
-            yield PiecedBatch(labels, partial(self._prefetch, partial(self._piece, step, edges), n_pieces))
+            yield MicroBatchedBatch(labels, partial(self._prefetch, partial(self._piece, step, edges), n_pieces))
 
     def _piece(self, step: int, edges: Sequence[int], index: int) -> Batch:
         return self.batch(step, slice(edges[index], edges[index + 1]))

@@ -57,7 +57,7 @@ def make_views(
 def one_view(images: Tensor, rng: CounterRNG, augmentation: Augmentation, *, size: int) -> Tensor:
     """Return one view of each image in [0, 1], of `size`; of the image's own size without a geometric augmentation."""
     x = images.float().div_(255)
-    if augmentation.moves:
+    if augmentation.is_geometric:
         height, width = images.shape[-2:]
         # A view smaller than its image is sampled on a finer grid and averaged: otherwise pixels between the grid
         # points would be skipped, which aliases.

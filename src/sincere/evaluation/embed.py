@@ -32,7 +32,7 @@ class PlainBatch(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Embedded:
+class EmbeddedImages:
     """Embeddings (n, d) with the label (n,) and id (n,) of each image."""
 
     embeddings: Tensor
@@ -41,15 +41,15 @@ class Embedded:
 
 
 @torch.no_grad()
-def embed(compute: Callable[[Tensor], Tensor], batches: Iterable[PlainBatch]) -> Embedded:
+def embed(compute: Callable[[Tensor], Tensor], batches: Iterable[PlainBatch]) -> EmbeddedImages:
     """Return the output of `compute` for each image, in the order of the batches."""
     parts = [(compute(batch.images), batch.labels, batch.ids) for batch in batches]
     embeddings, labels, ids = (torch.cat(column) for column in zip(*parts, strict=True))
-    return Embedded(embeddings, labels, ids)
+    return EmbeddedImages(embeddings, labels, ids)
 
 
 @torch.no_grad()
-def half_is_enough(
+def half_precision_suffices(
     full: Callable[[Tensor], Tensor], half: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor
 ) -> bool:
     """Return whether half precision leaves the metrics of a sample unchanged.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from sincere.evaluation.model_outputs import Measure, Subject
+from sincere.evaluation.model_outputs import Metric, ModelOutputs
 from sincere.evaluation.neighbours import find_neighbours
 
 
-def measure(subject: Subject) -> dict[str, Measure]:
+def measure(subject: ModelOutputs) -> dict[str, Metric]:
     """Return, for each k, 1 for each test image that its k nearest training images classify correctly, else 0."""
     predictions, labels = subject.neighbours.predictions, subject.test.labels
     correct = {k: (predictions[k] == labels).double().cpu().numpy() for k in sorted(subject.ks)}
-    return {f"knn{k}": Measure(f"{k}-NN accuracy", values) for k, values in correct.items()}
+    return {f"knn{k}": Metric(f"{k}-NN accuracy", values) for k, values in correct.items()}
 
 
 def accuracy_1nn(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sincere.evaluation.model_outputs import Measure, Subject
+from sincere.evaluation.model_outputs import Metric, ModelOutputs
 from sincere.records.histograms import Histogram
 
 LOW, HIGH, N_BINS = -1.0, 1.0, 100
@@ -40,11 +40,11 @@ class Margin:
         return round(self.target_median - self.noise_median, 12)
 
 
-def measure(subject: Subject) -> dict[str, Measure]:
+def measure(subject: ModelOutputs) -> dict[str, Metric]:
     """Return the target and noise similarity of every test image (n, 2)."""
     similarities = subject.neighbours.target_similarity, subject.neighbours.noise_similarity
     pairs = np.stack([x.double().cpu().numpy() for x in similarities], axis=1)
-    return {"margin": Measure("margin", pairs, share=False)}
+    return {"margin": Metric("margin", pairs, share=False)}
 
 
 def margin(target: ArrayLike, noise: ArrayLike) -> Margin:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class PartOutputs:
     """The outputs of a model on the train or the test part of a data set.
 
     Attributes:
@@ -36,7 +36,7 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class ModelOutputs:
     """The outputs of a model on a data set.
 
     Attributes:
@@ -46,8 +46,8 @@ class Subject:
         probes: Linear classifiers by the name of their metric.
     """
 
-    train: Part
-    test: Part
+    train: PartOutputs
+    test: PartOutputs
     ks: Sequence[int] = (1, 5)
     probes: Mapping[str, Probe] = field(default_factory=dict)
 
@@ -71,7 +71,7 @@ class Subject:
 
 
 @dataclass(frozen=True, eq=False)
-class Measure:
+class Metric:
     """The values of a metric for every test image.
 
     Attributes:

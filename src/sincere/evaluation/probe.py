@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from sincere.errors import DataError
-from sincere.evaluation.model_outputs import Measure, Subject
+from sincere.evaluation.model_outputs import Metric, ModelOutputs
 from sincere.records.tensors import read_tensors, write_tensors
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # regularisation of the fast probe
@@ -76,11 +76,11 @@ class Probe:
 TITLES = {"linear": "linear probe", "linear_paper": "linear probe (SGD)"}
 
 
-def measure(subject: Subject) -> dict[str, Measure]:
+def measure(subject: ModelOutputs) -> dict[str, Metric]:
     """Return, for each probe, 1 for each test image that it classifies correctly, else 0."""
     test = subject.test
     return {
-        name: Measure(TITLES[name], probe.correct(test.features, test.labels).cpu().numpy())
+        name: Metric(TITLES[name], probe.correct(test.features, test.labels).cpu().numpy())
         for name, probe in subject.probes.items()
     }
 

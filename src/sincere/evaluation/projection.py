@@ -15,12 +15,12 @@ FEWEST_FOR_TSNE = 30
 N_NEIGHBOURS = 5
 
 
-def choose_points(n: int, *, most: int = MOST_POINTS) -> NDArray[np.int64]:
+def sample_positions(n: int, *, most: int = MOST_POINTS) -> NDArray[np.int64]:
     """Return at most `most` random positions out of n, ascending; the same ones for every model."""
     return np.sort(np.random.default_rng(0).permutation(n)[:most]).astype(np.int64)
 
 
-def in_the_plane(embeddings: Tensor) -> tuple[NDArray[np.float32], str]:
+def project_2d(embeddings: Tensor) -> tuple[NDArray[np.float32], str]:
     """Return two-dimensional points (n, 2) for embeddings (n, d), and the name of the method."""
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
@@ -35,7 +35,7 @@ def in_the_plane(embeddings: Tensor) -> tuple[NDArray[np.float32], str]:
     return TSNE(init="pca", perplexity=perplexity, random_state=0).fit_transform(z).astype(np.float32), "t-SNE"
 
 
-def nearest_in(embeddings: Tensor, k: int = N_NEIGHBOURS) -> NDArray[np.int64]:
+def nearest_others(embeddings: Tensor, k: int = N_NEIGHBOURS) -> NDArray[np.int64]:
     """Return the positions (n, k) of the k nearest others of each embedding (n, d) of unit length, nearest first."""
     similarities = embeddings @ embeddings.T
     similarities.fill_diagonal_(-torch.inf)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sincere.evaluation.inputs import check_search
-from sincere.evaluation.model_outputs import Measure, Subject
+from sincere.evaluation.model_outputs import Metric, ModelOutputs
 
 BLOCK_SIZE = 16_000_000  # similarities that are computed at a time
 
@@ -30,14 +30,14 @@ class Retrieval:
     map_at_r: Tensor
 
 
-def measure(subject: Subject) -> dict[str, Measure]:
+def measure(subject: ModelOutputs) -> dict[str, Metric]:
     """Return precision@1, recall@k, R-precision and MAP@R of test images among training images."""
     train, test, ks = subject.train, subject.test, sorted({1, *subject.ks})
     retrieval = retrieve(test.embeddings, test.labels, train.embeddings, train.labels, ks=ks)
     named = {"precision1": ("precision@1", retrieval.recall[1])}
     named |= {f"recall{k}": (f"recall@{k}", retrieval.recall[k]) for k in ks if k > 1}
     named |= {"r_precision": ("R-precision", retrieval.r_precision), "map_at_r": ("MAP@R", retrieval.map_at_r)}
-    return {name: Measure(title, values.cpu().numpy()) for name, (title, values) in named.items()}
+    return {name: Metric(title, values.cpu().numpy()) for name, (title, values) in named.items()}
 
 
 @torch.no_grad()

@@ -23,7 +23,7 @@ LOCK, EVALUATION_LOCK = ".lock", ".evaluation.lock"  # held by who trains, or co
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """Yield the name of a new file, which is flushed and replaces `path` atomically when the block ends well.
 
     A reader sees the old file or the new one, never a part. If it raises, or the disk is full, the old one stays.
@@ -46,7 +46,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def staged(folder: Path, *, last: str) -> Iterator[Path]:
+def staged_folder(folder: Path, *, last: str) -> Iterator[Path]:
     """Give an empty folder; the files written there replace those in `folder` when the block ends well.
 
     Until then nothing in `folder` changes. The file called `last` comes last: it says what the others must be.
@@ -90,7 +90,7 @@ def _flush(path: Path) -> None:
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Write a file atomically; undecodable bytes in text, as in names of files, are kept as they are."""
     data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
-    with replacing(path) as aside:
+    with atomic_file(path) as aside:
         aside.write_bytes(data)
 
 

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from sincere.errors import DataError, first_line
-from sincere.records.files import CHECKSUM, replacing
+from sincere.records.files import CHECKSUM, atomic_file
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -26,7 +26,7 @@ def write_tensors(path: Path, tensors: Arrays, metadata: Mapping[str, str] | Non
         OSError: The disk is full, or the folder cannot be written to.
     """
     contiguous = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    with replacing(path) as aside:
+    with atomic_file(path) as aside:
         try:
             about = dict(metadata or {})
             save_file(contiguous, aside, {**about, CHECKSUM: checksum(contiguous, about)})

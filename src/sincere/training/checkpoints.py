@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from sincere.errors import DataError, first_line
-from sincere.records.files import UNFINISHED, read_bytes, replacing
+from sincere.records.files import UNFINISHED, atomic_file, read_bytes
 
 KEPT = 2
 BEST, DAMAGED = "best.pt", ".damaged"
@@ -106,7 +106,7 @@ def _write(content: Mapping[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()  # torch.save to a full disk may end the process instead of raising
     torch.save(dict(content), buffer)
-    with replacing(path) as temporary:
+    with atomic_file(path) as temporary:
         temporary.write_bytes(buffer.getbuffer())
 
 

@@ -19,8 +19,8 @@ from sincere.records.log import MetricsLog
 from sincere.training.checkpoints import Checkpoints, random_states, restore_random_states
 from sincere.training.diagnostics import mean_similarities, warnings
 from sincere.training.interruption import InterruptedRunError, StopRequest
-from sincere.training.micro_batches import backward_in_pieces
-from sincere.training.plan import Calls, PiecedViews, Plan, Views
+from sincere.training.micro_batches import backward_in_micro_batches
+from sincere.training.plan import LoopFunctions, MicroBatchedViews, Plan, Views
 from sincere.training.progress import Reporter
 from sincere.training.schedules import learning_rate_factor
 from sincere.training.state import TrainingState, check_identity, read_rows, read_state
@@ -55,7 +55,7 @@ class Fit:
     model: _FabricModule
     optimizer: torch.optim.Optimizer
     plan: Plan
-    calls: Calls
+    calls: LoopFunctions
     checkpoints: Checkpoints
     log: MetricsLog
     reporter: Reporter
@@ -114,7 +114,7 @@ class Fit:
             self.reporter.stop()
         return done
 
-    def _epoch(self, batches: Iterator[Views | PiecedViews]) -> None:
+    def _epoch(self, batches: Iterator[Views | MicroBatchedViews]) -> None:
         plan, done = self.plan, self.done
         epoch = done.step // plan.steps_per_epoch + 1
         if done.step % plan.steps_per_epoch == 0:
@@ -148,7 +148,7 @@ class Fit:
             self.fabric.barrier()
             raise InterruptedRunError(f"stopped by {signal} after epoch {epoch} of {plan.n_epochs}")
 
-    def _step(self, batch: Views | PiecedViews) -> Tensor:
+    def _step(self, batch: Views | MicroBatchedViews) -> Tensor:
         """Take one step and return the embeddings (n, n_views, d), detached."""
         plan, done = self.plan, self.done
         factor = learning_rate_factor(done.step, plan.n_steps, plan.n_warmup)
@@ -166,12 +166,12 @@ class Fit:
         self.reporter.step(done.step)
         return embeddings
 
-    def _backward(self, batch: Views | PiecedViews) -> tuple[Tensor, Tensor]:
+    def _backward(self, batch: Views | MicroBatchedViews) -> tuple[Tensor, Tensor]:
         """Compute the gradient of a batch; return its loss and embeddings (n, n_views, d), detached."""
         n = len(batch.labels)
-        if self.plan.in_pieces:
-            pieces = cast(PiecedViews, batch).pieces
-            loss, rows = backward_in_pieces(
+        if self.plan.uses_micro_batches:
+            pieces = cast(MicroBatchedViews, batch).pieces
+            loss, rows = backward_in_micro_batches(
                 self.fabric,
                 self.model,
                 lambda: (piece.images.flatten(0, 1) for piece in pieces()),

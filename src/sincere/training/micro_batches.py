@@ -24,7 +24,9 @@ Pieces = Callable[[], Iterable[Tensor]]
 Loss = Callable[[Tensor], Tensor]
 
 
-def backward_in_pieces(fabric: Fabric, model: _FabricModule, pieces: Pieces, loss: Loss) -> tuple[Tensor, Tensor]:
+def backward_in_micro_batches(
+    fabric: Fabric, model: _FabricModule, pieces: Pieces, loss: Loss
+) -> tuple[Tensor, Tensor]:
     """Add the gradient of a batch to the parameters; return its loss and its embeddings, detached.
 
     Args:

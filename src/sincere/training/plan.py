@@ -23,7 +23,7 @@ class Views(Protocol):
         ...
 
 
-class PiecedViews(Protocol):
+class MicroBatchedViews(Protocol):
     """A batch that the network sees in micro-batches."""
 
     @property
@@ -38,7 +38,7 @@ class PiecedViews(Protocol):
 
 
 @dataclass(frozen=True)
-class Calls:
+class LoopFunctions:
     """The functions that the loop calls.
 
     Attributes:
@@ -51,7 +51,7 @@ class Calls:
         gather: Maps the embeddings and labels of this process to those of all processes.
     """
 
-    batches: Callable[[int, int], Generator[Views | PiecedViews, None, None]]
+    batches: Callable[[int, int], Generator[Views | MicroBatchedViews, None, None]]
     loss: Callable[[Tensor, Tensor], Tensor]
     inspect: Callable[[Tensor, Tensor], dict[str, float]]
     validate: Callable[[], dict[str, float]]
@@ -71,7 +71,7 @@ class Plan:
         score: Name of the live metric that decides which checkpoint is the best; None to track none.
         early_stop: Number of validations without a better score after which the run ends; None to never stop early.
         checkpoint_seconds: Longest time between two checkpoints.
-        in_pieces: Whether the network sees a batch in micro-batches.
+        uses_micro_batches: Whether the network sees a batch in micro-batches.
     """
 
     n_epochs: int
@@ -82,7 +82,7 @@ class Plan:
     score: str | None = None
     early_stop: int | None = None
     checkpoint_seconds: float = 300.0
-    in_pieces: bool = False
+    uses_micro_batches: bool = False
 
     @property
     def n_steps(self) -> int:

@@ -10,10 +10,10 @@ from typing import Any
 from sincere.errors import InputValueError
 from sincere.training.progress import Reporter
 
-BOARD = "tensorboard"
+TENSORBOARD = "tensorboard"
 
 
-def check_board() -> None:
+def check_tensorboard() -> None:
     """Check that TensorBoard is installed.
 
     Raises:
@@ -23,14 +23,14 @@ def check_board() -> None:
         raise InputValueError("train: tensorboard is not installed; run pip install 'sincere[tensorboard]'")
 
 
-class BoardReporter:
+class TensorBoardReporter:
     """Forwards all calls to another reporter, and writes the metrics of each epoch as TensorBoard events."""
 
     def __init__(self, reporter: Reporter, folder: Path, *, first_step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         self.reporter = reporter
-        self.writer = SummaryWriter(str(folder / BOARD), purge_step=first_step + 1)
+        self.writer = SummaryWriter(str(folder / TENSORBOARD), purge_step=first_step + 1)
 
     def start(self, step: int, n_steps: int) -> None:
         """Forward the call."""

@@ -28,7 +28,7 @@ from sincere.theory.coefficients import repulsion_meter
 from sincere.training.fit import Fit
 from sincere.training.memory import TRIAL_VIEWS, check_memory, step_bytes
 from sincere.training.optimizers import OptimizerSettings, make_optimizer
-from sincere.training.plan import Calls, Plan
+from sincere.training.plan import LoopFunctions, Plan
 from sincere.training.progress import Reporter
 from sincere.training.schedules import warmup_steps
 from sincere.workflows.launch import embed_shared, whole_batch
@@ -86,7 +86,7 @@ def prepare(
         score="knn1_validation" if held_out is not None else None,
         early_stop=settings.validation.early_stop,
         checkpoint_seconds=checkpoint_seconds,
-        in_pieces=settings.batches.micro_batch is not None,
+        uses_micro_batches=settings.batches.micro_batch is not None,
     )
     calls = _calls(settings, loader, model, held_out, fabric)
     return Fit(
@@ -169,7 +169,7 @@ def _calls(
     model: EmbeddingModel,
     held_out: ImageSet | None,
     fabric: Fabric,
-) -> Calls:
+) -> LoopFunctions:
     name = settings.loss.name
     hyper_parameters: dict[str, Any] = settings.hyper_parameters()
     needs_labels = LOSSES[name].needs_labels
@@ -207,5 +207,5 @@ def _calls(
 
     batches: Any = loader.batches
     if settings.batches.micro_batch is not None:
-        batches = partial(loader.pieced_batches, size=settings.batches.micro_batch)
-    return Calls(batches, loss, inspect, validate, partial(whole_batch, fabric=fabric))
+        batches = partial(loader.micro_batched_batches, size=settings.batches.micro_batch)
+    return LoopFunctions(batches, loss, inspect, validate, partial(whole_batch, fabric=fabric))

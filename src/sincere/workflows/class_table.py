@@ -8,12 +8,12 @@ from math import isnan
 import numpy as np
 
 from sincere.evaluation.margins import Margin, class_margins
-from sincere.evaluation.model_outputs import Part, Subject
+from sincere.evaluation.model_outputs import ModelOutputs, PartOutputs
 from sincere.records.results import ClassRow, MarginAbout
 from sincere.theory.divergence import ClassDivergence, class_divergence_bounds
 
 
-def class_table(subject: Subject, class_names: Sequence[str], *, temperature: float) -> tuple[ClassRow, ...]:
+def class_table(subject: ModelOutputs, class_names: Sequence[str], *, temperature: float) -> tuple[ClassRow, ...]:
     """Return a row for each class, in label order."""
     test, neighbours = subject.test, subject.neighbours
     labels, predictions = test.labels.cpu().numpy(), neighbours.predictions[1].cpu().numpy()
@@ -42,7 +42,7 @@ def class_table(subject: Subject, class_names: Sequence[str], *, temperature: fl
     return tuple(rows)
 
 
-def _bounds(test: Part, temperature: float) -> dict[int, ClassDivergence]:
+def _bounds(test: PartOutputs, temperature: float) -> dict[int, ClassDivergence]:
     """Return the divergence bounds of the classes with two test images or more; a single one has no positive."""
     _, inverse, counts = test.labels.unique(return_inverse=True, return_counts=True)
     if int((counts >= 2).sum()) < 2:

@@ -19,7 +19,7 @@ from sincere.models.embedding import check_encoder
 from sincere.records.arrays import PER_IMAGE, PerImage
 from sincere.records.comparison import REQUEST, RUNS, stored_results, write_request
 from sincere.records.config import CONFIG
-from sincere.records.files import EVALUATION_LOCK, LOCK, locked, staged
+from sincere.records.files import EVALUATION_LOCK, LOCK, locked, staged_folder
 from sincere.records.manifest import make_manifest
 from sincere.records.results import ABOUT_MODELS, CSV, FIGURES, REPORT, RESULTS, Results
 from sincere.report.page import remove_report, write_report
@@ -31,10 +31,10 @@ from sincere.statistics.bootstrap import ENOUGH_SEEDS
 from sincere.statistics.comparison import chance_note, compare_losses, few_seeds_note, scope_of
 from sincere.training.interruption import InterruptedRunError
 from sincere.workflows.defaults import resolve
+from sincere.workflows.embedded_data import EmbeddedData
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import check_measurable
 from sincere.workflows.messages import Messages
-from sincere.workflows.outputs import Outputs
 from sincere.workflows.results import evaluate_run, show_results
 from sincere.workflows.run_folder import RunFolder, check_nothing_else, check_run_only
 from sincere.workflows.train import train_run
@@ -86,7 +86,7 @@ def run_comparison(request: CompareRequest, messages: Messages | None = None) ->
             raise InterruptedRunError(f"{stopped}; the same command resumes it") from stopped
         results = _compared(request, evaluated, device)
         with locked(folder, EVALUATION_LOCK):
-            with staged(folder, last=RESULTS) as work:
+            with staged_folder(folder, last=RESULTS) as work:
                 results.write(work)
                 write_csv(results, work)
                 remove_report(folder)
@@ -180,7 +180,7 @@ def _evaluated(
     data: Dataset,
     device: torch.device,
     messages: Messages,
-    outputs: Outputs | None,
+    outputs: EmbeddedData | None,
 ) -> Results:
     """Return the results of a run, from its folder if they are what is asked for."""
     evaluation = request.evaluation

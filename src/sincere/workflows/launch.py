@@ -24,7 +24,7 @@ from sincere import checks
 from sincere.data.dataset import ImageSet
 from sincere.data.loader import plain_batches
 from sincere.errors import DataError, InputValueError, first_line
-from sincere.evaluation.embed import Embedded, embed
+from sincere.evaluation.embed import EmbeddedImages, embed
 from sincere.losses.distributed.collectives import gather, sizes_of
 from sincere.models.embedding import EmbeddingModel
 from sincere.settings.machine import ClusterSettings
@@ -161,7 +161,7 @@ def whole_batch(embeddings: Tensor, labels: Tensor, *, fabric: Fabric) -> tuple[
 
 
 @torch.no_grad()
-def embed_shared(model: EmbeddingModel, images: ImageSet, fabric: Fabric) -> Embedded:
+def embed_shared(model: EmbeddingModel, images: ImageSet, fabric: Fabric) -> EmbeddedImages:
     """Embed a set, each process a part of it; all get all, in order. The first process's running statistics count."""
     if fabric.world_size == 1:
         return embed(model.embed, plain_batches(images, device=fabric.device))
@@ -174,5 +174,5 @@ def embed_shared(model: EmbeddingModel, images: ImageSet, fabric: Fabric) -> Emb
         own_part = embed(model.embed, plain_batches(images.subset(own), device=fabric.device))
     else:
         none = torch.zeros(0, dtype=torch.int64, device=fabric.device)
-        own_part = Embedded(torch.zeros(0, model.spec.dim, device=fabric.device), none, none)
-    return Embedded(*(gather(part, sizes, None) for part in (own_part.embeddings, own_part.labels, own_part.ids)))
+        own_part = EmbeddedImages(torch.zeros(0, model.spec.dim, device=fabric.device), none, none)
+    return EmbeddedImages(*(gather(part, sizes, None) for part in (own_part.embeddings, own_part.labels, own_part.ids)))

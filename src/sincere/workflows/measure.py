@@ -22,17 +22,17 @@ from sincere.data.splits import stratified_split
 from sincere.data.views import named_augmentation
 from sincere.errors import DataError, InputValueError
 from sincere.evaluation.margins import margin
-from sincere.evaluation.model_outputs import Measure, Subject
+from sincere.evaluation.model_outputs import Metric, ModelOutputs
 from sincere.evaluation.probe import Probe, fast_probe, paper_probe
-from sincere.evaluation.projection import choose_points, in_the_plane, nearest_in
+from sincere.evaluation.projection import nearest_others, project_2d, sample_positions
 from sincere.models.embedding import EmbeddingModel
 from sincere.records.arrays import MAP, PER_IMAGE, EmbeddingMap, PerImage
 from sincere.records.results import ClassRow, MarginAbout
 from sincere.records.tensors import write_tensors
 from sincere.settings.evaluation import EvaluationSettings
 from sincere.workflows.class_table import class_table, margin_about
+from sincere.workflows.embedded_data import Compute, EmbeddedData, check_finite, embed_data, embed_part
 from sincere.workflows.messages import Messages
-from sincere.workflows.outputs import Compute, Outputs, check_finite, embed_part, embed_parts
 from sincere.workflows.run_folder import EMBEDDINGS, PROBES
 
 PROBE_BATCH, PROBE_WEIGHT_DECAY = 128, 1e-4  # the paper's
@@ -53,8 +53,8 @@ class Measured:
         notes: What a reader should know.
     """
 
-    subject: Subject
-    measures: dict[str, Measure]
+    subject: ModelOutputs
+    measures: dict[str, Metric]
     classes: tuple[ClassRow, ...]
     margin: MarginAbout
     data: Dataset
@@ -80,17 +80,17 @@ class Measured:
 
     def embedding_map(self) -> EmbeddingMap:
         """Return some of the test images in the plane."""
-        chosen = choose_points(len(self.data.test))
+        chosen = sample_positions(len(self.data.test))
         test, predictions = self.subject.test, self.subject.neighbours.predictions[1]
         positions = torch.from_numpy(chosen).to(test.ids.device)
         embeddings = test.embeddings[positions]
-        points, method = in_the_plane(embeddings)
+        points, method = project_2d(embeddings)
         return EmbeddingMap(
             ids=test.ids[positions].cpu().numpy(),
             labels=test.labels[positions].cpu().numpy(),
             predictions=predictions[positions].cpu().numpy(),
             points=points,
-            neighbours=nearest_in(embeddings),
+            neighbours=nearest_others(embeddings),
             thumbnails=thumbnails(self.data.test.subset(chosen)),
             method=method,
         )
@@ -132,7 +132,7 @@ def measure(
     device: torch.device,
     temperature: float,
     messages: Messages,
-    outputs: Outputs | None = None,
+    outputs: EmbeddedData | None = None,
 ) -> Measured:
     """Measure a model.
 
@@ -153,7 +153,7 @@ def measure(
     check_measurable(settings, data)
     if outputs is None:
         messages.say(f"embedding {len(data.train):,} training and {len(data.test):,} test images")
-        outputs = embed_parts(model, data, device)
+        outputs = embed_data(model, data, device)
     train, test = outputs.train, outputs.test
     for part in (train, test):
         check_finite(part)
@@ -168,9 +168,9 @@ def measure(
                 f"training the linear probe: SGD over {settings.probe_epochs} epochs of augmented images, twice"
             )
             probes["linear_paper"] = _paper_probe(outputs.compute, data, model, settings, seed, device)
-    subject = Subject(train, test, settings.ks, probes)
+    subject = ModelOutputs(train, test, settings.ks, probes)
     families = [load(METRICS[name]) for name in settings.metrics]
-    measures: dict[str, Measure] = {}
+    measures: dict[str, Metric] = {}
     for family in families:
         measures |= family(subject)
     neighbours = subject.neighbours

@@ -10,7 +10,7 @@ import torch
 
 from sincere.data.dataset import Dataset
 from sincere.errors import DataError
-from sincere.records.files import EVALUATION_LOCK, staged
+from sincere.records.files import EVALUATION_LOCK, staged_folder
 from sincere.records.manifest import make_manifest
 from sincere.records.results import FIGURES, RESULTS, DataAbout, MetricAbout, Results, Row, TrainLoss
 from sincere.report.page import remove_report, write_report
@@ -18,9 +18,9 @@ from sincere.report.tables import show, write_csv
 from sincere.settings.evaluation import EvaluationSettings
 from sincere.settings.requests import RunSettings
 from sincere.statistics.comparison import compare_losses, few_note
+from sincere.workflows.embedded_data import EmbeddedData
 from sincere.workflows.measure import Measured, measure
 from sincere.workflows.messages import Messages
-from sincere.workflows.outputs import Outputs
 from sincere.workflows.run_folder import MEASURED, RunFolder
 from sincere.workflows.trained_model import Trained, load_trained
 
@@ -34,7 +34,7 @@ def evaluate_run(
     seed: int,
     device: torch.device,
     messages: Messages,
-    outputs: Outputs | None = None,
+    outputs: EmbeddedData | None = None,
 ) -> Results:
     """Measure a run on its data and write the arrays and results.json into it.
 
@@ -72,7 +72,7 @@ def store(folder: RunFolder, write: Callable[[Path], Results]) -> Results:
 
     What an earlier evaluation left there stays until all of the new is written.
     """
-    with staged(folder.path, last=RESULTS) as work:
+    with staged_folder(folder.path, last=RESULTS) as work:
         results = write(work)
         written = {path.name for path in work.iterdir()}
         remove_report(folder.path)

@@ -22,7 +22,7 @@ from sincere.records.manifest import MANIFEST, make_manifest, write_manifest
 from sincere.records.results import CSV, FIGURE_FILES, FIGURES, REPORT, RESULTS
 from sincere.settings.requests import RunSettings, TrainRequest, differing
 from sincere.training.checkpoints import BEST, DAMAGED, Checkpoints
-from sincere.training.tensorboard import BOARD
+from sincere.training.tensorboard import TENSORBOARD
 
 SUMMARY, CHECKPOINTS = "summary.json", "checkpoints"
 SUMMARY_KINDS: dict[str, type | tuple[type, ...]] = {
@@ -35,11 +35,11 @@ SUMMARY_KINDS: dict[str, type | tuple[type, ...]] = {
 EMBEDDINGS, TRANSFER = "embeddings.safetensors", "transfer"
 PROBES = {"linear": "linear.safetensors", "linear_paper": "linear_paper.safetensors"}  # classifiers, by their metric
 MEASURED = {RESULTS, CSV, PER_IMAGE, MAP, EMBEDDINGS, *PROBES.values(), REPORT, FIGURES, EVALUATION_LOCK}
-TRAINED = {CONFIG, MANIFEST, METRICS, CHECKPOINTS, BOARD, SPEC, WEIGHTS, SUMMARY, LOCK}
+TRAINED = {CONFIG, MANIFEST, METRICS, CHECKPOINTS, TENSORBOARD, SPEC, WEIGHTS, SUMMARY, LOCK}
 NAMES = {*TRAINED, *MEASURED, TRANSFER}  # all that is written into a run
 INSIDE = {  # what is written into its folders
     CHECKPOINTS: re.compile(rf"(step-\d+\.pt|{re.escape(BEST)})({re.escape(DAMAGED)})?"),
-    BOARD: re.compile(r"events\.out\.tfevents\..*"),
+    TENSORBOARD: re.compile(r"events\.out\.tfevents\..*"),
     FIGURES: re.compile("|".join(map(re.escape, sorted(FIGURE_FILES)))),
 }
 

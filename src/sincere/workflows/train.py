@@ -13,9 +13,9 @@ import torch
 from lightning_fabric import Fabric
 
 from sincere.data.dataset import Dataset
-from sincere.evaluation.embed import Embedded
+from sincere.evaluation.embed import EmbeddedImages
 from sincere.evaluation.knn import accuracy_1nn
-from sincere.evaluation.model_outputs import Part
+from sincere.evaluation.model_outputs import PartOutputs
 from sincere.models.embedding import EmbeddingModel, check_encoder, load_model, save_model, save_spec
 from sincere.settings.keywords import TrainKeywords
 from sincere.settings.requests import RunSettings, TrainRequest
@@ -24,9 +24,10 @@ from sincere.training.checkpoints import BEST, DamagedError, read
 from sincere.training.fit import Fit
 from sincere.training.interruption import InterruptedRunError
 from sincere.training.progress import make_reporter
-from sincere.training.tensorboard import BoardReporter, check_board
+from sincere.training.tensorboard import TensorBoardReporter, check_tensorboard
 from sincere.workflows.assembly import prepare
 from sincere.workflows.defaults import resolve
+from sincere.workflows.embedded_data import EmbeddedData, embed_data
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.launch import (
     check_same_step,
@@ -37,7 +38,6 @@ from sincere.workflows.launch import (
     start_processes,
 )
 from sincere.workflows.messages import Messages
-from sincere.workflows.outputs import Outputs, embed_parts
 from sincere.workflows.run_folder import SUMMARY_KINDS, RunFolder
 from sincere.workflows.trained_model import load_data
 
@@ -114,7 +114,7 @@ def run_training(request: TrainRequest, messages: Messages | None = None) -> Tra
 
 def train_run(
     request: TrainRequest, messages: Messages, data: Dataset | None = None, *, for_evaluation: bool = False
-) -> tuple[TrainResult, Outputs | None]:
+) -> tuple[TrainResult, EmbeddedData | None]:
     """Train a run; return its result, and what its model makes of the images if an evaluation follows.
 
     Args:
@@ -125,7 +125,7 @@ def train_run(
     """
     check_encoder(request.model.encoder)
     if request.tensorboard:
-        check_board()
+        check_tensorboard()
     folder = RunFolder(request.folder())
     if not is_follower():
         folder.check_free(request)
@@ -145,7 +145,7 @@ def _train(
     data: Dataset | None,
     *,
     for_evaluation: bool,
-) -> tuple[TrainResult, Outputs | None]:
+) -> tuple[TrainResult, EmbeddedData | None]:
     """Train in this process, which may share the run with others."""
     messages.say(f"run: {folder.path}")
     with in_turn(fabric):
@@ -193,7 +193,7 @@ def _fit(fit: Fit, request: TrainRequest, settings: RunSettings, folder: RunFold
     if fabric.is_global_zero and fit.done.step == 0:
         save_spec(cast(EmbeddingModel, fit.model.module).spec, folder.path)
     if request.tensorboard and fabric.is_global_zero:
-        fit.reporter = BoardReporter(fit.reporter, folder.path, first_step=fit.done.step)
+        fit.reporter = TensorBoardReporter(fit.reporter, folder.path, first_step=fit.done.step)
     fit.run()
 
 
@@ -209,7 +209,7 @@ def _thread_number(n: int) -> Iterator[None]:
 
 def _finish(
     folder: RunFolder, settings: RunSettings, data: Dataset, fit: Fit, messages: Messages, *, for_evaluation: bool
-) -> tuple[TrainResult, Outputs | None]:
+) -> tuple[TrainResult, EmbeddedData | None]:
     """Save the model (the best checkpoint's, where there was validation) and its 1-NN accuracy on the test part."""
     done, fabric = fit.done, fit.fabric
     if fit.plan.score is not None:
@@ -218,11 +218,11 @@ def _finish(
     model.eval()
     if fabric.is_global_zero:
         save_model(model, folder.path)
-    train: Part | Embedded
-    test: Part | Embedded
+    train: PartOutputs | EmbeddedImages
+    test: PartOutputs | EmbeddedImages
     outputs = None
     if for_evaluation:  # of the model on disk, so that a later evaluation gives the same
-        outputs = embed_parts(load_model(folder.path), data, fabric.device)
+        outputs = embed_data(load_model(folder.path), data, fabric.device)
         train, test = outputs.train, outputs.test
     else:
         train, test = (embed_shared(model, part, fabric) for part in (data.train, data.test))

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from sincere.data.catalog import load_dataset
+from sincere.data.catalog import load_source
 from sincere.data.dataset import Dataset
 from sincere.data.load_options import LoadOptions
 from sincere.errors import DataError, InputValueError, first_line
@@ -31,7 +31,7 @@ def load_data(settings: DataSettings, device: torch.device, messages: Messages) 
         options["root"] = settings.data_dir
     if not messages.quiet:
         options["progress"] = DecodingProgress(messages.console)
-    return load_dataset(settings.source, LoadOptions(**options), classes=settings.classes)
+    return load_source(settings.source, LoadOptions(**options), classes=settings.classes)
 
 
 @dataclass(frozen=True)

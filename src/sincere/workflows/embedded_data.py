@@ -11,9 +11,9 @@ from torch import Tensor
 from sincere.data.dataset import Dataset, ImageSet
 from sincere.data.loader import plain_batches
 from sincere.errors import DataError
-from sincere.evaluation.embed import embed, half_is_enough
-from sincere.evaluation.model_outputs import Part
-from sincere.evaluation.projection import choose_points
+from sincere.evaluation.embed import embed, half_precision_suffices
+from sincere.evaluation.model_outputs import PartOutputs
+from sincere.evaluation.projection import sample_positions
 from sincere.models.embedding import EmbeddingModel
 from sincere.workflows.hardware import bfloat16_gains
 
@@ -23,7 +23,7 @@ Compute = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Outputs:
+class EmbeddedData:
     """Both parts of a data set through a model.
 
     Attributes:
@@ -33,28 +33,28 @@ class Outputs:
         notes: What a reader should know.
     """
 
-    train: Part
-    test: Part
+    train: PartOutputs
+    test: PartOutputs
     compute: Compute
     notes: tuple[str, ...]
 
 
-def embed_parts(model: EmbeddingModel, data: Dataset, device: torch.device) -> Outputs:
+def embed_data(model: EmbeddingModel, data: Dataset, device: torch.device) -> EmbeddedData:
     """Embed the training and the test images, un-augmented and in order."""
     model.to(device)
     compute, notes = _precision(model, data, device)
     train, test = (embed_part(compute, part, model, device) for part in (data.train, data.test))
-    return Outputs(train, test, compute, notes)
+    return EmbeddedData(train, test, compute, notes)
 
 
-def embed_part(compute: Compute, images: ImageSet, model: EmbeddingModel, device: torch.device) -> Part:
+def embed_part(compute: Compute, images: ImageSet, model: EmbeddingModel, device: torch.device) -> PartOutputs:
     """Return embeddings and features of some images."""
     embedded = embed(compute, plain_batches(images, device=device))
     outputs, dim = embedded.embeddings, model.spec.dim
-    return Part(outputs[:, :dim].contiguous(), outputs[:, dim:].contiguous(), embedded.labels, embedded.ids)
+    return PartOutputs(outputs[:, :dim].contiguous(), outputs[:, dim:].contiguous(), embedded.labels, embedded.ids)
 
 
-def check_finite(part: Part) -> None:
+def check_finite(part: PartOutputs) -> None:
     """Raise if an output is not finite.
 
     Raises:
@@ -75,13 +75,13 @@ def _precision(model: EmbeddingModel, data: Dataset, device: torch.device) -> tu
         with torch.autocast(device.type, torch.bfloat16):
             return model.outputs(images)
 
-    some = data.test.subset(choose_points(len(data.test), most=PRECISION_SAMPLE))
+    some = data.test.subset(sample_positions(len(data.test), most=PRECISION_SAMPLE))
     batch = next(plain_batches(some, batch_size=PRECISION_SAMPLE, device=device))
     dim = model.spec.dim
 
     def only_embeddings(compute: Compute) -> Compute:
         return lambda images: compute(images)[:, :dim]
 
-    if half_is_enough(only_embeddings(model.outputs), only_embeddings(half), batch.images, batch.labels):
+    if half_precision_suffices(only_embeddings(model.outputs), only_embeddings(half), batch.images, batch.labels):
         return half, ("embeddings were computed in bfloat16, which left the metrics of a sample unchanged",)
     return model.outputs, ("embeddings were computed in float32: bfloat16 changed the metrics of a sample",)
