@@ -74,13 +74,13 @@ def test_copies_are_equal(copy_of: Any) -> None:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_registry_loads_every_loss(name: str) -> None:
+def test_the_table_loads_every_loss(name: str) -> None:
     criterion = LOSSES[name].load()()
     assert "temperature=0.1" in repr(criterion)
     assert not list(criterion.parameters())
 
 
-def test_registry_suggests() -> None:
+def test_the_table_suggests() -> None:
     with pytest.raises(InputValueError) as caught:
         find_loss("sincer", caller="train")
     expected = "train: loss must be one of 'sincere', 'supcon', 'eps-supinfonce', 'infonce'; got 'sincer'."
