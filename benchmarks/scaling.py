@@ -1,6 +1,6 @@
 """`python -m benchmarks.scaling`: traffic and memory of the loss over processes, and memory of micro-batches.
 
-Counts what each process receives and its peak of memory at 1, 2, 4 and 8 processes with gloo, and compares the counts
+Counts what each process receives and its peak of memory at 2, 4 and 8 processes with gloo, and compares the counts
 with the formulas of docs/scaling.md. Writes results/scaling.json.
 """
 
@@ -29,7 +29,7 @@ from sincere.records.model import ModelSpec
 from sincere.training.micro_batches import backward_in_micro_batches
 
 N, D, N_CLASSES, BYTES = 16_384, 128, 10, 4
-PROCESSES = (1, 2, 4, 8)
+PROCESSES = (2, 4, 8)
 WIDE = (4096, 16_384)  # rows and dimensions, where embeddings and not blocks of similarities fill the memory
 TRIPS = {"sincere": 3, "supcon": 2}
 ROOT = Path(__file__).parents[1]

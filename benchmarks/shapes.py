@@ -1,7 +1,7 @@
 """`python -m benchmarks.shapes --cases NAME ...`: shapes of `small` and recipes on CIFAR-10, at equal compute.
 
 Each case trains with the same number of multiplications, counted over convolutions, forward and backward, so that a
-busy neighbour changes nothing; it is judged by 1-NN accuracy: 5,000 test images among 10,000 training images. Adds to
+busy neighbour changes nothing; it is measured by 1-NN accuracy: 5,000 test images among 10,000 training images. Adds to
 results/shapes.json.
 """
 
@@ -123,16 +123,16 @@ def run(case: Case, data: Dataset, budget: float) -> dict[str, Any]:
         optimizer.step()
     model.eval()
     sets = data.train.subset(data.train.positions[:N_REFERENCES]), data.test.subset(data.test.positions[:N_QUERIES])
-    known, asked = (embed(model.embed, plain_batches(part)) for part in sets)
-    accuracy = accuracy_1nn(asked.embeddings, asked.labels, known.embeddings, known.labels)
+    known, queries = (embed(model.embed, plain_batches(part)) for part in sets)
+    accuracy = accuracy_1nn(queries.embeddings, queries.labels, known.embeddings, known.labels)
     parameters = sum(p.numel() for p in model.encoder.parameters())
-    figures = {
+    metrics = {
         "knn1": accuracy,
         "multiplications": each,
         "parameters": parameters,
         "n_views_seen": n_steps * case.batch_views,
     }
-    return {**asdict(case), **figures}
+    return {**asdict(case), **metrics}
 
 
 def main() -> None:
@@ -143,11 +143,11 @@ def main() -> None:
     options = parser.parse_args()
     data = load_dataset(options.cifar10)
     for name in options.cases:
-        figures = run(CASES[name], data, options.budget * 1e12)
+        metrics = run(CASES[name], data, options.budget * 1e12)
         path = RESULTS / "shapes.json"
         stored = json.loads(path.read_text())["cases"] if path.exists() else {}
-        write("shapes", {"budget": options.budget * 1e12, "cases": {**stored, name: figures}})
-        print(f"{name}: 1-NN {figures['knn1']:.3f}, {figures['multiplications'] / 1e6:.1f}M per view", flush=True)
+        write("shapes", {"budget": options.budget * 1e12, "cases": {**stored, name: metrics}})
+        print(f"{name}: 1-NN {metrics['knn1']:.3f}, {metrics['multiplications'] / 1e6:.1f}M per view", flush=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from jaxtyping import install_import_hook
 # Before anything imports the kernels.
 install_import_hook(["sincere.losses.kernels", "sincere.losses.pairs", "sincere.losses.equations"], "beartype.beartype")
 
-# On a person's machine Hypothesis looks for new examples each time; CI judges a change, not luck.
+# On a person's machine Hypothesis looks for new examples each time; CI tests a change, not luck.
 settings.register_profile("ci", derandomize=True, deadline=None)
 if os.environ.get("CI"):
     settings.load_profile("ci")

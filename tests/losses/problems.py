@@ -20,7 +20,7 @@ PAIR_LOSSES: dict[str, Callable[..., Tensor]] = {
     "eps-supinfonce": partial(equations.eps_supinfonce_pair, epsilon=0.25),
     "infonce": equations.sincere_pair,
 }
-SUPERVISED = [name for name in LOSSES if name != "infonce"]
+SUPERVISED = [name for name, loss in LOSSES.items() if loss.needs_labels]
 KERNELS = ["dense", "tiled"]
 
 
@@ -58,7 +58,7 @@ class Problem:
 
 
 def loss_of(name: str, problem: Problem, **options: Any) -> Tensor:
-    """Call the loss that the registry holds under `name`."""
+    """Call the loss that the table holds under `name`."""
     normalize, reduction = options.pop("normalize", True), options.pop("reduction", "mean")
     make = LOSSES[name].load()
     criterion = make(problem.temperature, normalize=normalize, reduction=reduction, **options)

@@ -1,4 +1,4 @@
-"""The cases of the design page: what has no partner, no noise, no length or no label."""
+"""The edges: an anchor without positives or negatives, a vector without length, an image without label."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def leaf(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 @kernels
 @supervised
 @pytest.mark.parametrize("temperature", [0.1, 0.001])
-def test_no_partner_at_all_gives_zero_and_zero_gradients(loss: str, kernel: str, temperature: float) -> None:
+def test_no_positive_at_all_gives_zero_and_zero_gradients(loss: str, kernel: str, temperature: float) -> None:
     x = leaf(5, 4)
     value = loss_of(loss, Problem(x, torch.arange(5), temperature=temperature), kernel=kernel)
     value.backward()
@@ -57,18 +57,18 @@ def test_one_class_only(kernel: str, temperature: float) -> None:
 
 @kernels
 @supervised
-def test_singletons_leave_the_mean_but_stay_noise(loss: str, kernel: str) -> None:
+def test_singletons_leave_the_mean_but_stay_negatives(loss: str, kernel: str) -> None:
     x = torch.randn(7, 4)
     labels = torch.tensor([0, 0, 1, 1, 1, 2, 3])
     each = loss_of(loss, Problem(x, labels), kernel=kernel, reduction="none")
     assert torch.equal(each[5:], torch.zeros(2))
     torch.testing.assert_close(loss_of(loss, Problem(x, labels), kernel=kernel), each[:5].mean())
     without = loss_of(loss, Problem(x[:5], labels[:5]), kernel=kernel, reduction="none")
-    assert (each[:5] > without).all(), "a singleton is noise for the others and must raise their loss"
+    assert (each[:5] > without).all(), "a singleton is a negative for the others and must raise their loss"
 
 
 @kernels
-def test_unlabelled_images_have_their_views_as_partners(kernel: str) -> None:
+def test_unlabelled_images_have_their_views_as_positives(kernel: str) -> None:
     """Part labelled: labelled anchors as with unique labels; all unlabelled is InfoNCE."""
     x = torch.randn(6, 2, 4)
     labels = torch.tensor([0, -1, 0, 1, -1, 1])
@@ -78,11 +78,11 @@ def test_unlabelled_images_have_their_views_as_partners(kernel: str) -> None:
     nothing = torch.full((6,), -1)
     torch.testing.assert_close(sincere_loss(x, nothing, kernel=kernel), info_nce_loss(x, kernel=kernel))
     alone = sincere_loss(x[:, 0], labels, **options)
-    assert alone[1] == alone[4] == 0, "without a second view an unlabelled image has no partner"
+    assert alone[1] == alone[4] == 0, "without a second view an unlabelled image has no positive"
 
 
 @kernels
-def test_unlabelled_keys_are_noise_even_for_unlabelled_anchors(kernel: str) -> None:
+def test_unlabelled_keys_are_negatives_even_for_unlabelled_anchors(kernel: str) -> None:
     x, keys = torch.randn(3, 4), torch.randn(5, 4)
     labels, key_labels = torch.tensor([-1, 0, 1]), torch.tensor([-1, -1, 0, 1, 0])
     each = sincere_loss(x, labels, keys=keys, key_labels=key_labels, reduction="none", kernel=kernel)
@@ -164,12 +164,12 @@ def test_closed_form_of_perfect_separation(kernel: str, n_classes: int, temperat
     m, s = 4, 1 / temperature
     x = torch.eye(n_classes).repeat_interleave(m, dim=0)
     labels = torch.arange(n_classes).repeat_interleave(m)
-    n_noise, n_partners = (n_classes - 1) * m, m - 1
+    n_negatives, n_positives = (n_classes - 1) * m, m - 1
     options = {"temperature": temperature, "kernel": kernel}
-    assert sincere_loss(x, labels, **options).item() == pytest.approx(math.log1p(n_noise * math.exp(-s)), rel=1e-4)
-    expected = math.log(n_partners + n_noise * math.exp(-s))
+    assert sincere_loss(x, labels, **options).item() == pytest.approx(math.log1p(n_negatives * math.exp(-s)), rel=1e-4)
+    expected = math.log(n_positives + n_negatives * math.exp(-s))
     assert supcon_loss(x, labels, **options).item() == pytest.approx(expected, rel=1e-4)
-    expected = math.log(math.exp(-0.25) + n_noise * math.exp(-s))
+    expected = math.log(math.exp(-0.25) + n_negatives * math.exp(-s))
     assert eps_supinfonce_loss(x, labels, **options).item() == pytest.approx(expected, rel=1e-4)
 
 
@@ -184,7 +184,7 @@ def test_closed_form_of_chance(kernel: str) -> None:
 
 
 @kernels
-def test_one_partner_each_makes_sincere_supcon_and_infonce_equal(kernel: str) -> None:
+def test_one_positive_each_makes_sincere_supcon_and_infonce_equal(kernel: str) -> None:
     x = torch.randn(7, 2, 4)
     expected = info_nce_loss(x, kernel=kernel)
     for loss in (sincere_loss, supcon_loss):

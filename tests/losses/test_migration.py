@@ -1,6 +1,6 @@
 """docs/migration.md, row by row: each call of another library and ours give the same value.
 
-The reference figures were computed with the code named beside them, in float64, on `features`.
+The reference values were computed with the code named beside them, in float64, on `features`.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class TestPytorchMetricLearning:
         assert abs(sincere_loss(embeddings, uneven, temperature=0.1) - other) > 1e-3
 
     def test_one_class_differs(self) -> None:
-        """Without any noise it returns 0; the formula, and we, return the loss among partners."""
+        """Without any negative it returns 0; the formula, and we, return the loss among positives."""
         embeddings, labels = torch.randn(6, 8), torch.zeros(6, dtype=torch.int64)
         assert OtherSupConLoss(temperature=0.1)(embeddings, labels) == 0
         assert supcon_loss(embeddings, labels) > 0

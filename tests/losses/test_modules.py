@@ -53,13 +53,13 @@ def test_infonce_module() -> None:
 
 
 def test_infonce_with_a_queue() -> None:
-    """MoCo's loss: one positive key per image, the rest of the keys is noise."""
+    """MoCo's loss: one positive key per image, the rest of the keys are negatives."""
     queries, keys, queue = torch.randn(3, 4), torch.randn(3, 4), torch.randn(5, 4)
     labels = torch.cat([torch.arange(3), torch.full((5,), -1)])
     value = info_nce_loss(queries, keys=torch.cat([keys, queue]), key_labels=labels, temperature=0.2)
-    q, k, noise = (torch.nn.functional.normalize(x, dim=1) for x in (queries, keys, queue))
-    # Unlike MoCo, the other images' keys are noise too.
-    logits = torch.cat([q @ k.T, q @ noise.T], dim=1) / 0.2
+    q, k, negatives = (torch.nn.functional.normalize(x, dim=1) for x in (queries, keys, queue))
+    # Unlike MoCo, the other images' keys are negatives, too.
+    logits = torch.cat([q @ k.T, q @ negatives.T], dim=1) / 0.2
     torch.testing.assert_close(value, torch.nn.functional.cross_entropy(logits, torch.arange(3)))
 
 
@@ -74,13 +74,13 @@ def test_copies_are_equal(copy_of: Any) -> None:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_registry_loads_every_loss(name: str) -> None:
+def test_the_table_loads_every_loss(name: str) -> None:
     criterion = LOSSES[name].load()()
     assert "temperature=0.1" in repr(criterion)
     assert not list(criterion.parameters())
 
 
-def test_registry_suggests() -> None:
+def test_the_table_suggests() -> None:
     with pytest.raises(InputValueError) as caught:
         find_loss("sincer", caller="train")
     expected = "train: loss must be one of 'sincere', 'supcon', 'eps-supinfonce', 'infonce'; got 'sincer'."

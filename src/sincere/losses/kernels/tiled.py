@@ -24,7 +24,7 @@ class TiledLosses(torch.autograd.Function):
     each anchor's loss is returned and backward computes the blocks again, because it must know the upstream gradient
     first.
 
-    `wants_gradient` comes from outside: inside, no_grad cannot be told from grad mode.
+    `wants_gradient` comes from outside: inside, no_grad and grad mode look the same.
     """
 
     @staticmethod
