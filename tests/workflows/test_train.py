@@ -57,7 +57,7 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_step(
     real = fit_module.Fit._step
 
     def poisoned(self: fit_module.Fit, batch: fit_module.Views) -> torch.Tensor:
-        if self.done.step == 7:
+        if self.state.step == 7:
             with torch.no_grad():
                 next(self.model.parameters()).fill_(torch.nan)
         return real(self, batch)
@@ -79,7 +79,7 @@ def test_weights_that_are_not_finite_are_never_saved(
 
     def poisoned(self: fit_module.Fit, batch: fit_module.Views) -> torch.Tensor:
         embeddings = real(self, batch)
-        if self.done.step == 5:
+        if self.state.step == 5:
             with torch.no_grad():
                 next(self.model.parameters()).fill_(torch.inf)
         return embeddings

@@ -30,7 +30,7 @@ def stopped_after(step: int, monkeypatch: pytest.MonkeyPatch, **settings: Any) -
 
     def interrupted(self: fit_module.Fit, batch: fit_module.Views) -> torch.Tensor:
         embeddings = real(self, batch)
-        if self.done.step == step:
+        if self.state.step == step:
             os.kill(os.getpid(), signal.SIGTERM)
         return embeddings
 

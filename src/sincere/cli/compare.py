@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sincere.cli.flags import parse_request
 from sincere.data.identity import source_digest
+from sincere.messages import Messages
 from sincere.records.comparison import stored_results
 from sincere.records.results import REPORT
 from sincere.report.tables import show
 from sincere.settings.requests import CompareRequest
-from sincere.workflows.messages import Messages
 
 
 def main(arguments: list[str]) -> None:

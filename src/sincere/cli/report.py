@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from sincere.cli.flags import parse_request
 from sincere.errors import DataError
+from sincere.messages import Messages
 from sincere.records.files import EVALUATION_LOCK, locked
 from sincere.records.results import RESULTS
 from sincere.settings.requests import ReportRequest
-from sincere.workflows.messages import Messages
 
 
 def main(arguments: list[str]) -> None:

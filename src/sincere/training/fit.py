@@ -15,6 +15,7 @@ from lightning_fabric.wrappers import _FabricModule
 from torch import Tensor
 
 from sincere.errors import DataError, SincereError, first_line
+from sincere.messages import Messages
 from sincere.records.log import MetricsLog
 from sincere.training.checkpoints import Checkpoints, random_states, restore_random_states
 from sincere.training.diagnostics import mean_similarities, warnings
@@ -45,8 +46,9 @@ class Fit:
         checkpoints: The checkpoints of the run.
         log: The metrics on disk, a row for each epoch.
         reporter: Receives the progress of the run.
+        messages: Receives what the user should know.
         identity: Settings and data of the run, stored in each checkpoint.
-        done: State of the loop.
+        state: State of the loop.
         rows: Metrics of each epoch so far, as in the log.
         stop: Receives requests to stop.
     """
@@ -59,8 +61,9 @@ class Fit:
     checkpoints: Checkpoints
     log: MetricsLog
     reporter: Reporter
+    messages: Messages
     identity: Mapping[str, Any]
-    done: TrainingState = field(default_factory=TrainingState)
+    state: TrainingState = field(default_factory=TrainingState)
     rows: list[dict[str, Any]] = field(default_factory=list)
     stop: StopRequest = field(default_factory=StopRequest)
 
@@ -91,8 +94,8 @@ class Fit:
         self.model.load_state_dict(content["model"])
         self.optimizer.load_state_dict(content["optimizer"])
         self.fabric.strategy.precision.load_state_dict(content["precision"])
-        self.done = read_state(content["progress"], self.plan)
-        self.rows = read_rows(content["rows"], self.done, self.plan)
+        self.state = read_state(content["progress"], self.plan)
+        self.rows = read_rows(content["rows"], self.state, self.plan)
         restore_random_states(content["random"])
 
     def run(self) -> TrainingState:
@@ -102,45 +105,45 @@ class Fit:
             TrainingError: The loss is not finite; the last checkpoint is from before that.
             InterruptedRunError: SIGTERM or Ctrl-C was received; a checkpoint was written.
         """
-        plan, done = self.plan, self.done
+        plan, state = self.plan, self.state
         self._saved_at, self._warned = time.monotonic(), set[str]()
         self._pending_losses: list[Tensor] = []
-        self.reporter.start(done.step, plan.n_steps)
+        self.reporter.start(state.step, plan.n_steps)
         try:
-            with self.stop, closing(self.calls.batches(done.step, plan.n_steps)) as batches:
-                while done.step < plan.n_steps and not done.stopped_early:
+            with self.stop, closing(self.calls.batches(state.step, plan.n_steps)) as batches:
+                while state.step < plan.n_steps and not state.stopped_early:
                     self._epoch(batches)
         finally:
             self.reporter.stop()
-        return done
+        return state
 
     def _epoch(self, batches: Iterator[Views | MicroBatchedViews]) -> None:
-        plan, done = self.plan, self.done
-        epoch = done.step // plan.steps_per_epoch + 1
-        if done.step % plan.steps_per_epoch == 0:
-            done.start_epoch()
+        plan, state = self.plan, self.state
+        epoch = state.step // plan.steps_per_epoch + 1
+        if state.step % plan.steps_per_epoch == 0:
+            state.start_epoch()
         self.model.train()
         end = epoch * plan.steps_per_epoch
         started = time.monotonic()
-        while done.step < end:
+        while state.step < end:
             wait_started = time.monotonic()
             batch = next(batches)
-            done.wait_seconds += time.monotonic() - wait_started
+            state.wait_seconds += time.monotonic() - wait_started
             embeddings = self._step(batch)
-            if done.step == end:
+            if state.step == end:
                 self._flush_losses()
                 metrics = self._inspect(embeddings, batch.labels)
             now = time.monotonic()
-            done.epoch_seconds, done.seconds = done.epoch_seconds + now - started, done.seconds + now - started
+            state.epoch_seconds, state.seconds = state.epoch_seconds + now - started, state.seconds + now - started
             started = now
             signal = self._stop_signal()
             if signal is not None:
                 self._flush_losses()
-                if done.step < end:
+                if state.step < end:
                     self._save()
                     self.fabric.barrier()  # a process that exits early would take down the one that is still writing
-                    raise InterruptedRunError(f"stopped by {signal} after step {done.step:,} of {plan.n_steps:,}")
-            if done.step < end and now - self._saved_at > plan.checkpoint_seconds:
+                    raise InterruptedRunError(f"stopped by {signal} after step {state.step:,} of {plan.n_steps:,}")
+            if state.step < end and now - self._saved_at > plan.checkpoint_seconds:
                 self._save()
         self._finish_epoch(epoch, metrics)
         if signal is not None:
@@ -150,8 +153,8 @@ class Fit:
 
     def _step(self, batch: Views | MicroBatchedViews) -> Tensor:
         """Take one step and return the embeddings (n, n_views, d), detached."""
-        plan, done = self.plan, self.done
-        factor = learning_rate_factor(done.step, plan.n_steps, plan.n_warmup)
+        plan, state = self.plan, self.state
+        factor = learning_rate_factor(state.step, plan.n_steps, plan.n_warmup)
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * factor
         self.optimizer.zero_grad(set_to_none=True)
@@ -160,10 +163,10 @@ class Fit:
             self.fabric.clip_gradients(self.model, self.optimizer, max_norm=plan.clip_norm, error_if_nonfinite=False)
         self.optimizer.step()
         self._pending_losses.append(loss)
-        done.step, done.images = done.step + 1, done.images + len(embeddings) * self.fabric.world_size
+        state.step, state.images = state.step + 1, state.images + len(embeddings) * self.fabric.world_size
         if len(self._pending_losses) >= FLUSH_STEPS:
             self._flush_losses()
-        self.reporter.step(done.step)
+        self.reporter.step(state.step)
         return embeddings
 
     def _backward(self, batch: Views | MicroBatchedViews) -> tuple[Tensor, Tensor]:
@@ -189,12 +192,12 @@ class Fit:
         if not self._pending_losses:
             return
         losses = torch.stack(self._pending_losses).double().tolist()
-        first = self.done.step - len(losses) + 1
+        first = self.state.step - len(losses) + 1
         self._pending_losses.clear()
         for step, loss in enumerate(losses, start=first):
             if not math.isfinite(loss):
                 raise self._failure(f"the loss is {loss} at step {step:,}")
-            self.done.loss_sum += loss
+            self.state.loss_sum += loss
 
     def _stop_signal(self) -> str | None:
         """Return the name of a signal that this process, or another process of the run, has received."""
@@ -213,14 +216,14 @@ class Fit:
 
     def _finish_epoch(self, epoch: int, metrics: Mapping[str, float | None]) -> None:
         """Validate if it is due, log the epoch, and save a checkpoint if it is due."""
-        plan, done = self.plan, self.done
-        row = {**done.epoch_metrics(epoch, plan, self.optimizer.param_groups[0]["lr"]), **metrics}
+        plan, state = self.plan, self.state
+        row = {**state.epoch_metrics(epoch, plan, self.optimizer.param_groups[0]["lr"]), **metrics}
         if epoch % plan.validate_every == 0 or epoch == plan.n_epochs:
             started = time.monotonic()
             self._check_weights()
             self.model.eval()
             row |= self.fabric.broadcast(self.calls.validate())  # all processes decide by the same score
-            done.seconds += time.monotonic() - started
+            state.seconds += time.monotonic() - started
             self._track_best(row)
         self.rows.append(row)
         if self.fabric.is_global_zero:
@@ -229,27 +232,27 @@ class Fit:
         for kind, text in warnings(row, warmup_epochs=plan.n_warmup / plan.steps_per_epoch).items():
             if kind not in self._warned:
                 self._warned.add(kind)
-                self.reporter.say(f"warning: {text}")
-        last = epoch == plan.n_epochs or done.stopped_early
+                self.messages.note(text)
+        last = epoch == plan.n_epochs or state.stopped_early
         if last or time.monotonic() - self._saved_at >= plan.checkpoint_seconds / 10:
             self._save()
 
     def _track_best(self, row: Mapping[str, Any]) -> None:
         """Save the checkpoint if it is the best so far; stop early if there was no better one for long enough."""
-        done, plan = self.done, self.plan
+        state, plan = self.state, self.plan
         if plan.score is None:
             return
-        if row[plan.score] > done.best:
-            done.best, done.best_epoch, done.checks_since_best = row[plan.score], row["epoch"], 0
+        if row[plan.score] > state.best:
+            state.best, state.best_epoch, state.checks_since_best = row[plan.score], row["epoch"], 0
             self._write(self.checkpoints.save_best)
         else:
-            done.checks_since_best += 1
-            done.stopped_early = plan.early_stop is not None and done.checks_since_best >= plan.early_stop
-            if done.stopped_early:
-                self.reporter.say(f"stopped early: no better 1-NN since epoch {done.best_epoch}")
+            state.checks_since_best += 1
+            state.stopped_early = plan.early_stop is not None and state.checks_since_best >= plan.early_stop
+            if state.stopped_early:
+                self.messages.say(f"stopped early: no better 1-NN since epoch {state.best_epoch}")
 
     def _save(self) -> None:
-        self._write(lambda content: self.checkpoints.save(content, self.done.step))
+        self._write(lambda content: self.checkpoints.save(content, self.state.step))
         self._saved_at = time.monotonic()
 
     def _write(self, save: Callable[[dict[str, Any]], object]) -> None:
@@ -265,7 +268,7 @@ class Fit:
         self._check_weights()
         return {
             "identity": dict(self.identity),
-            "progress": asdict(self.done),
+            "progress": asdict(self.state),
             "rows": self.rows,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -275,7 +278,7 @@ class Fit:
 
     def _check_weights(self) -> None:
         if not all(bool(torch.isfinite(value).all()) for value in self.model.parameters()):
-            raise self._failure(f"the weights are not finite after step {self.done.step:,}")
+            raise self._failure(f"the weights are not finite after step {self.state.step:,}")
 
     def _failure(self, problem: str) -> TrainingError:
         paths = self.checkpoints.paths()

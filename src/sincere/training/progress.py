@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from sincere.checks import printable
+from sincere.messages import Messages
 
 LINE_SECONDS, STEP_SECONDS = 10.0, 60.0  # between two plain lines for epochs, and for steps of a long epoch
 
@@ -27,9 +27,6 @@ class Reporter(Protocol):
 
     def epoch(self, row: Mapping[str, Any]) -> None:
         """Handle the end of an epoch, with its metrics."""
-
-    def say(self, text: str) -> None:
-        """Show a message to the user."""
 
     def stop(self) -> None:
         """Handle the end of the run."""
@@ -58,8 +55,8 @@ def _duration(seconds: float) -> str:
 class TerminalReporter:
     """A progress bar with the remaining time, and the metrics of the last epoch below it."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, messages: Messages) -> None:
+        self.messages, console = messages, messages.console
         columns = (BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn())
         self.bar = Progress(*columns, TextColumn("left · {task.description}"), console=console)
         self.metrics = Text("")
@@ -82,11 +79,7 @@ class TerminalReporter:
         """Show the metrics below the bar; epochs with a 1-NN accuracy are also printed above it."""
         self.metrics.plain = epoch_line(row)
         if any(key.startswith("knn1_") for key in row):
-            self.say(epoch_line(row))
-
-    def say(self, text: str) -> None:
-        """Print above the bar."""
-        self.console.print(printable(text), highlight=False, markup=False)
+            self.messages.say(epoch_line(row))
 
     def stop(self) -> None:
         """Remove the bar."""
@@ -96,8 +89,8 @@ class TerminalReporter:
 class LineReporter:
     """Plain lines: for epochs with a 1-NN accuracy, the first and last epoch, and every few seconds."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, messages: Messages) -> None:
+        self.messages = messages
         self.last_line, self.n_steps = 0.0, 0
 
     def start(self, step: int, n_steps: int) -> None:
@@ -107,50 +100,35 @@ class LineReporter:
     def step(self, step: int) -> None:
         """Print a line if nothing was printed for a minute."""
         if time.monotonic() - self.last_line > STEP_SECONDS:
-            self.say(f"step {step:,} of {self.n_steps:,}")
+            self.messages.say(f"step {step:,} of {self.n_steps:,}")
             self.last_line = time.monotonic()
 
     def epoch(self, row: Mapping[str, Any]) -> None:
         """Print a line if one is due."""
         due = row["epoch"] in (1, row["n_epochs"]) or any(key.startswith("knn1_") for key in row)
         if due or time.monotonic() - self.last_line > LINE_SECONDS:
-            self.say(epoch_line(row))
+            self.messages.say(epoch_line(row))
             self.last_line = time.monotonic()
-
-    def say(self, text: str) -> None:
-        """Print a line."""
-        self.console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
 
     def stop(self) -> None:
         """Do nothing."""
 
 
-class QuietReporter(LineReporter):
-    """Warnings only."""
-
-    def step(self, step: int) -> None:
-        """Print nothing."""
-
-    def epoch(self, row: Mapping[str, Any]) -> None:
-        """Print nothing."""
-
-
 class DecodingProgress:
     """Prints the number of decoded images every few seconds."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, messages: Messages) -> None:
+        self.messages = messages
         self.last_line = time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
         """Print a line if one is due."""
         if done == total or time.monotonic() - self.last_line > LINE_SECONDS:
-            self.console.print(f"decoded {done:,} of {total:,} images", highlight=False)
+            self.messages.say(f"decoded {done:,} of {total:,} images")
             self.last_line = time.monotonic()
 
 
-def make_reporter(console: Console, *, quiet: bool) -> Reporter:
-    """Return the reporter that suits the console."""
-    if quiet:
-        return QuietReporter(console)
-    return TerminalReporter(console) if console.is_terminal else LineReporter(console)
+def make_reporter(messages: Messages) -> Reporter:
+    """Return the reporter that suits the output; when quiet, none of its lines are printed."""
+    terminal = messages.console.is_terminal and not messages.quiet
+    return TerminalReporter(messages) if terminal else LineReporter(messages)

@@ -47,10 +47,6 @@ class TensorBoardReporter:
             if isinstance(value, float):
                 self.writer.add_scalar(name, value, row["step"])
 
-    def say(self, text: str) -> None:
-        """Forward the call."""
-        self.reporter.say(text)
-
     def stop(self) -> None:
         """Forward the call and close the event file."""
         self.reporter.stop()

@@ -21,6 +21,7 @@ from sincere.device_memory import free_bytes
 from sincere.errors import InputValueError
 from sincere.evaluation.knn import accuracy_1nn
 from sincere.losses.reference_levels import loss_levels
+from sincere.messages import Messages
 from sincere.models.embedding import EmbeddingModel, build_model
 from sincere.records.model import ModelSpec
 from sincere.settings.requests import WHERE, RunSettings
@@ -29,10 +30,9 @@ from sincere.training.fit import Fit
 from sincere.training.memory import TRIAL_VIEWS, check_memory, step_bytes
 from sincere.training.optimizers import OptimizerSettings, make_optimizer
 from sincere.training.plan import LoopFunctions, Plan
-from sincere.training.progress import Reporter
+from sincere.training.progress import make_reporter
 from sincere.training.schedules import warmup_steps
 from sincere.workflows.launch import embed_shared, whole_batch
-from sincere.workflows.messages import Messages
 from sincere.workflows.run_folder import RunFolder
 
 LIVE_REFERENCES, LIVE_QUERIES = 5000, 2000  # images of a live 1-NN check: enough to see, cheap enough to repeat
@@ -43,9 +43,8 @@ def prepare(
     settings: RunSettings,
     data: Dataset,
     fabric: Fabric,
-    reporter: Reporter,
-    *,
     messages: Messages,
+    *,
     checkpoint_seconds: float,
 ) -> Fit:
     """Build the loop of resolved settings and check that its parts fit together; nothing is written.
@@ -97,7 +96,8 @@ def prepare(
         calls=calls,
         checkpoints=folder.checkpoints,
         log=folder.log,
-        reporter=reporter,
+        reporter=make_reporter(messages),
+        messages=messages,
         identity=_identity(settings, data),
     )
 

@@ -15,6 +15,7 @@ from sincere.catalog import LOSSES
 from sincere.data.dataset import Dataset
 from sincere.data.identity import source_digest
 from sincere.errors import DataError
+from sincere.messages import Messages
 from sincere.models.embedding import check_encoder
 from sincere.records.arrays import PER_IMAGE, PerImage
 from sincere.records.comparison import REQUEST, RUNS, stored_results, write_request
@@ -34,7 +35,6 @@ from sincere.workflows.defaults import resolve
 from sincere.workflows.embedded_data import EmbeddedData
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import check_measurable
-from sincere.workflows.messages import Messages
 from sincere.workflows.results import evaluate_run, show_results
 from sincere.workflows.run_folder import RunFolder, check_nothing_else, check_run_only
 from sincere.workflows.train import train_run

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Unpack
 
+from sincere.messages import Messages
 from sincere.records.files import EVALUATION_LOCK, locked
 from sincere.records.results import Results
 from sincere.settings.keywords import EvaluateKeywords
 from sincere.settings.requests import EvaluateRequest
 from sincere.settings.signatures import with_signature
 from sincere.workflows.hardware import choose_device
-from sincere.workflows.messages import Messages
 from sincere.workflows.results import evaluate_run, finish
 from sincere.workflows.run_folder import RunFolder
 from sincere.workflows.trained_model import load_data, stored_settings

@@ -25,6 +25,7 @@ from sincere.evaluation.margins import margin
 from sincere.evaluation.model_outputs import Metric, ModelOutputs
 from sincere.evaluation.probe import Probe, fast_probe, paper_probe
 from sincere.evaluation.projection import nearest_others, project_2d, sample_positions
+from sincere.messages import Messages
 from sincere.models.embedding import EmbeddingModel
 from sincere.records.arrays import MAP, PER_IMAGE, EmbeddingMap, PerImage
 from sincere.records.results import ClassRow, MarginAbout
@@ -32,7 +33,6 @@ from sincere.records.tensors import write_tensors
 from sincere.settings.evaluation import EvaluationSettings
 from sincere.workflows.class_table import class_table, margin_about
 from sincere.workflows.embedded_data import Compute, EmbeddedData, check_finite, embed_data, embed_part
-from sincere.workflows.messages import Messages
 from sincere.workflows.run_folder import EMBEDDINGS, PROBES
 
 PROBE_BATCH, PROBE_WEIGHT_DECAY = 128, 1e-4  # the paper's

@@ -10,6 +10,7 @@ import torch
 
 from sincere.data.dataset import Dataset
 from sincere.errors import DataError
+from sincere.messages import Messages
 from sincere.records.files import EVALUATION_LOCK, staged_folder
 from sincere.records.manifest import make_manifest
 from sincere.records.results import FIGURES, RESULTS, DataAbout, MetricAbout, Results, Row, TrainLoss
@@ -20,7 +21,6 @@ from sincere.settings.requests import RunSettings
 from sincere.statistics.comparison import compare_losses, few_note
 from sincere.workflows.embedded_data import EmbeddedData
 from sincere.workflows.measure import Measured, measure
-from sincere.workflows.messages import Messages
 from sincere.workflows.run_folder import MEASURED, RunFolder
 from sincere.workflows.trained_model import Trained, load_trained
 

@@ -16,6 +16,7 @@ from sincere.data.dataset import Dataset
 from sincere.evaluation.embed import EmbeddedImages
 from sincere.evaluation.knn import accuracy_1nn
 from sincere.evaluation.model_outputs import PartOutputs
+from sincere.messages import Messages
 from sincere.models.embedding import EmbeddingModel, check_encoder, load_model, save_model, save_spec
 from sincere.settings.keywords import TrainKeywords
 from sincere.settings.requests import RunSettings, TrainRequest
@@ -23,7 +24,6 @@ from sincere.settings.signatures import with_signature
 from sincere.training.checkpoints import BEST, DamagedError, read
 from sincere.training.fit import Fit
 from sincere.training.interruption import InterruptedRunError
-from sincere.training.progress import make_reporter
 from sincere.training.tensorboard import TensorBoardReporter, check_tensorboard
 from sincere.workflows.assembly import prepare
 from sincere.workflows.defaults import resolve
@@ -37,7 +37,6 @@ from sincere.workflows.launch import (
     report_lost_processes,
     start_processes,
 )
-from sincere.workflows.messages import Messages
 from sincere.workflows.run_folder import SUMMARY_KINDS, RunFolder
 from sincere.workflows.trained_model import load_data
 
@@ -49,7 +48,7 @@ class TrainResult:
     Attributes:
         folder: Its folder.
         settings: Its settings, with every choice made.
-        epochs: Epochs done.
+        epochs: Epochs state.
         seconds: Time spent training.
         train_loss: Mean loss of the first and the last epoch.
         knn1_test: 1-NN accuracy on the test part, with all of train as neighbours.
@@ -167,11 +166,10 @@ def _train(
             return TrainResult(folder.path, settings, **kept), None
         for note in notes:
             messages.note(note)
-    reporter = make_reporter(messages.warnings if messages.quiet else messages.console, quiet=messages.quiet)
     seconds = request.checkpoint_minutes * 60
     with ExitStack() as until_the_end:
         with torch.random.fork_rng(), _thread_number(cast(int, settings.machine.threads)):
-            fit = prepare(folder, settings, data, fabric, reporter, messages=messages, checkpoint_seconds=seconds)
+            fit = prepare(folder, settings, data, fabric, messages, checkpoint_seconds=seconds)
             if fabric.is_global_zero:
                 until_the_end.enter_context(folder.locked())
             _fit(fit, request, settings, folder, messages)
@@ -184,16 +182,16 @@ def _fit(fit: Fit, request: TrainRequest, settings: RunSettings, folder: RunFold
     if request.resume:
         with in_turn(fabric):
             notes = fit.resume()
-        check_same_step(fabric, fit.done.step, folder.path)
+        check_same_step(fabric, fit.state.step, folder.path)
         for note in notes:
             messages.note(note)
-        messages.say(f"resuming after step {fit.done.step:,} of {fit.plan.n_steps:,}")
+        messages.say(f"resuming after step {fit.state.step:,} of {fit.plan.n_steps:,}")
     elif fabric.is_global_zero:
         folder.begin(request, settings, str(fabric.device))
-    if fabric.is_global_zero and fit.done.step == 0:
+    if fabric.is_global_zero and fit.state.step == 0:
         save_spec(cast(EmbeddingModel, fit.model.module).spec, folder.path)
     if request.tensorboard and fabric.is_global_zero:
-        fit.reporter = TensorBoardReporter(fit.reporter, folder.path, first_step=fit.done.step)
+        fit.reporter = TensorBoardReporter(fit.reporter, folder.path, first_step=fit.state.step)
     fit.run()
 
 
@@ -211,7 +209,7 @@ def _finish(
     folder: RunFolder, settings: RunSettings, data: Dataset, fit: Fit, messages: Messages, *, for_evaluation: bool
 ) -> tuple[TrainResult, EmbeddedData | None]:
     """Save the model (the best checkpoint's, where there was validation) and its 1-NN accuracy on the test part."""
-    done, fabric = fit.done, fit.fabric
+    state, fabric = fit.state, fit.fabric
     if fit.plan.score is not None:
         _take_best(fit, messages)
     model = cast(EmbeddingModel, fit.model.module)
@@ -229,13 +227,13 @@ def _finish(
     knn1 = accuracy_1nn(test.embeddings, test.labels, train.embeddings, train.labels)
     rows = fit.rows
     losses = {"first": rows[0]["loss"], "last": rows[-1]["loss"]}
-    summary = {"epochs": len(rows), "seconds": done.seconds, "train_loss": losses, "knn1_test": knn1}
+    summary = {"epochs": len(rows), "seconds": state.seconds, "train_loss": losses, "knn1_test": knn1}
     if fabric.is_global_zero:
         folder.write_summary({**summary, "data": data.digest})
     fabric.barrier()
-    messages.say(f"loss {losses['first']:.3f} -> {losses['last']:.3f} in {done.seconds:.0f} s of training")
+    messages.say(f"loss {losses['first']:.3f} -> {losses['last']:.3f} in {state.seconds:.0f} s of training")
     messages.say(f"1-NN accuracy on the test part: {knn1:.4f}. The model is in {folder.path}")
-    return TrainResult(folder.path, settings, len(rows), done.seconds, losses, knn1), outputs
+    return TrainResult(folder.path, settings, len(rows), state.seconds, losses, knn1), outputs
 
 
 def _take_best(fit: Fit, messages: Messages) -> None:
@@ -244,14 +242,14 @@ def _take_best(fit: Fit, messages: Messages) -> None:
     Raises:
         DataError: It cannot be read at the moment; the run can be resumed when it can.
     """
-    done = fit.done
+    state = fit.state
     try:
         content = read(fit.checkpoints.folder / BEST)
     except DamagedError as error:
         messages.note(f"{error}; taking the last weights instead of the best")
         return
-    if content["progress"]["best_epoch"] != done.best_epoch:
-        messages.note(f"{BEST} is not of epoch {done.best_epoch}; taking the last weights instead of the best")
+    if content["progress"]["best_epoch"] != state.best_epoch:
+        messages.note(f"{BEST} is not of epoch {state.best_epoch}; taking the last weights instead of the best")
         return
     fit.model.load_state_dict(content["model"])
-    messages.say(f"the best checkpoint is that of epoch {done.best_epoch}: 1-NN {done.best:.3f} (validation)")
+    messages.say(f"the best checkpoint is that of epoch {state.best_epoch}: 1-NN {state.best:.3f} (validation)")

@@ -13,6 +13,7 @@ from sincere.data.catalog import load_source
 from sincere.data.dataset import Dataset
 from sincere.data.load_options import LoadOptions
 from sincere.errors import DataError, InputValueError, first_line
+from sincere.messages import Messages
 from sincere.models.embedding import SPEC, WEIGHTS, EmbeddingModel, build_model, load_model, load_spec
 from sincere.records.config import CONFIG
 from sincere.records.model import ModelSpec
@@ -20,7 +21,6 @@ from sincere.settings.data import DataSettings
 from sincere.settings.requests import RunSettings
 from sincere.training.checkpoints import DamagedError, read
 from sincere.training.progress import DecodingProgress
-from sincere.workflows.messages import Messages
 from sincere.workflows.run_folder import RunFolder
 
 
@@ -29,8 +29,7 @@ def load_data(settings: DataSettings, device: torch.device, messages: Messages) 
     options: dict[str, Any] = {"size": settings.size, "skip_bad_images": settings.skip_bad_images, "device": device}
     if settings.data_dir is not None:
         options["root"] = settings.data_dir
-    if not messages.quiet:
-        options["progress"] = DecodingProgress(messages.console)
+    options["progress"] = DecodingProgress(messages)
     return load_source(settings.source, LoadOptions(**options), classes=settings.classes)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Unpack
 
 from sincere.errors import DataError
+from sincere.messages import Messages
 from sincere.records.files import EVALUATION_LOCK, locked
 from sincere.records.results import Results
 from sincere.settings.data import source_name
@@ -14,7 +15,6 @@ from sincere.settings.requests import TransferRequest
 from sincere.settings.signatures import with_signature
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import measure
-from sincere.workflows.messages import Messages
 from sincere.workflows.results import finish, store, write_results
 from sincere.workflows.run_folder import MEASURED, TRANSFER, RunFolder, check_nothing_else
 from sincere.workflows.trained_model import load_data, load_trained, stored_settings
