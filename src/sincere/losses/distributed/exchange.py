@@ -37,7 +37,9 @@ def global_loss(
     Raises:
         InputTypeError, InputValueError: An argument is wrong, or processes disagree on d, views or type.
     """
-    rows, batch = share_batch(caller, formula, embeddings, labels, group)
+    # None is the default group, too, and a graph that outlives the processes then keeps none of their connections.
+    processes = None if group is dist.group.WORLD else group
+    rows, batch = share_batch(caller, formula, embeddings, labels, processes)
     t = check_temperature(caller, temperature, statistics_dtype(embeddings.dtype)).to(rows.device)
     weights = batch.contrast.weights(reduction)
     if exchange == "auto":
@@ -50,7 +52,7 @@ def global_loss(
         else:
             result = gathered_losses(rows, t, batch, normalize, weights, kernel)
         if reduction == "none":
-            each: Tensor = ScaledGradient.apply(result, dist.get_world_size(group))
+            each: Tensor = ScaledGradient.apply(result, dist.get_world_size(processes))
             return each.view(embeddings.shape[:-1])
-        total: Tensor = TotalLoss.apply(result, group)
+        total: Tensor = TotalLoss.apply(result, processes)
     return total
