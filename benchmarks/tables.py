@@ -241,7 +241,7 @@ def significance(results: dict[str, Any]) -> str:
     header = ["seeds of the same loss", "pairs", "margin significantly different", "1-NN significantly different"]
     rows = [
         [
-            f"{case['seeds']} against {case['seeds']} others",
+            f"{case['seeds']} vs. {case['seeds']}",
             f"{case['pairs']:,}, {case['drawn']}",
             *(f"{case[name]:,} ({case[name] / case['pairs']:.1%})" for name in ("margin", "knn1")),
         ]
