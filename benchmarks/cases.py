@@ -1,4 +1,4 @@
-"""What is measured: one step (value and gradient) of each way to compute a loss, on the same batch."""
+"""The cases of the loss benchmark: one step (value and gradient) of each implementation, on the same batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sincere import sincere_loss, supcon_loss
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Embeddings (n, d) that take a gradient, and labels."""
+    """Embeddings (n, d) that require a gradient, and labels."""
 
     embeddings: Tensor
     labels: Tensor
@@ -31,7 +31,7 @@ Step = Callable[..., None]
 
 
 def step_of(loss: Callable[..., Tensor], **fixed: Any) -> Step:
-    """One step of one of our losses."""
+    """Return one step (forward and backward) of a loss of this package."""
 
     def step(batch: Batch, **options: Any) -> None:
         batch.embeddings.grad = None
@@ -54,12 +54,12 @@ def pytorch_metric_learning(batch: Batch, *, temperature: float = 0.1, reduction
 
 @cache
 def buffers(n: int, d: int) -> tuple[Tensor, Tensor]:
-    """The matrices that bare products write to, allocated once: they are to be bare."""
+    """Return the output matrices of the bare products, allocated once so that allocation is not timed."""
     return torch.empty(n, n), torch.empty(n, d)
 
 
 def three_gemms(batch: Batch, **_: Any) -> None:
-    """The bare products of a loss with a stored similarity matrix: s = z z', s z and s' z."""
+    """Compute only the matrix products of a loss that stores its similarity matrix: s = z z', s z and s' z."""
     z = batch.embeddings.detach()
     s, out = buffers(*z.shape)
     torch.mm(z, z.T, out=s)

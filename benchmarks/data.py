@@ -1,6 +1,7 @@
-"""`python -m benchmarks.data --cifar10 FILE --fashion-mnist FILE`: views, delivery, and a check of the real data sets.
+"""`python -m benchmarks.data --cifar10 FILE --fashion-mnist FILE`: augmentation, data loading, and real data sets.
 
-docs/data.md says how to make the files. Writes results/data.json.
+Times the augmented views and the data loader, and checks the data sets against published values. docs/data.md says how
+to create the files. Writes results/data.json.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ PUBLISHED = {
 
 
 def per_image(pixels: Tensor) -> Callable[[], object]:
-    """The pipeline of the paper's code: PIL and torchvision, image by image."""
+    """Return the pipeline of the paper's code: PIL and torchvision, image by image."""
     from torchvision import transforms
 
     pipeline = transforms.Compose(
@@ -52,7 +53,7 @@ def per_image(pixels: Tensor) -> Callable[[], object]:
 
 
 def kornia_batch(pixels: Tensor) -> Callable[[], object]:
-    """The batched operations of kornia, with its own draws."""
+    """Return the batched operations of kornia, with its own random numbers."""
     from kornia import augmentation
 
     mean, std = (torch.tensor(x) for x in CIFAR10_STATISTICS)
@@ -92,7 +93,7 @@ def measure_views(data: Dataset, seconds: float) -> dict[str, Any]:
 
 
 def measure_delivery(data: Dataset, threads: int) -> dict[str, Any]:
-    """One epoch's batches of 512 images, as a training run takes them."""
+    """Measure the data loader: all batches of an epoch, of 512 images each, as in training."""
     torch.set_num_threads(threads)
     sampler = make_sampler("auto", data.train.labels, 512, seed=0)
     loader = ViewLoader(data.train, sampler, named_augmentation("paper"), 32, n_views=N_VIEWS)
@@ -105,7 +106,7 @@ def measure_delivery(data: Dataset, threads: int) -> dict[str, Any]:
 
 
 def check_real(name: str, data: Dataset) -> dict[str, Any]:
-    """Raise unless a real data set has its published sizes, equal classes, mean and standard deviation."""
+    """Check that a data set has its published size, balanced classes, mean and standard deviation."""
     (mean, std), (n_train, n_test, n_classes) = PUBLISHED[name]
     counts = [np.bincount(part.labels, minlength=n_classes) for part in (data.train, data.test)]
     assert [count.tolist() for count in counts] == [[n // n_classes] * n_classes for n in (n_train, n_test)], counts
@@ -119,7 +120,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cifar10", type=Path, default=Path("data/cifar10.npz"))
     parser.add_argument("--fashion-mnist", type=Path, default=Path("data/fashion-mnist.npz"))
-    parser.add_argument("--seconds", type=float, default=60.0, help="time to spend on the views, at least")
+    parser.add_argument("--seconds", type=float, default=60.0, help="minimum time for the views")
     options = parser.parse_args()
     threads = torch.get_num_threads()
     sets = {"cifar10": load_dataset(options.cifar10), "fashion-mnist": load_dataset(options.fashion_mnist)}

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.evaluation`: neighbours and margins against faiss, and the bootstrap.
+"""`python -m benchmarks.evaluation`: time of the neighbour search, compared with faiss, and of the bootstrap.
 
-Writes results/evaluation.json and results/bootstrap.json; `--bootstrap` writes the latter alone. `--memory` prints the
-bytes that the search takes beyond its input, in a fresh process.
+Writes results/evaluation.json and results/bootstrap.json; with `--bootstrap` only the latter. `--memory` prints the
+memory of the search beyond its input in bytes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def bootstrap_times(seconds: float) -> dict[str, dict[str, float | int]]:
 
 
 def search_bytes() -> int:
-    """Measure the search in a process of its own: the high-water mark of memory never falls."""
+    """Measure the memory of the search in a fresh process, because the high-water mark never falls."""
     command = [sys.executable, "-m", "benchmarks.evaluation", "--memory"]
     root = Path(__file__).parents[1]
     return int(subprocess.run(command, check=True, cwd=root, stdout=subprocess.PIPE, text=True).stdout)
@@ -70,7 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--bootstrap", action="store_true")
-    parser.add_argument("--seconds", type=float, default=30.0, help="of each group of cases")
+    parser.add_argument("--seconds", type=float, default=30.0, help="minimum time for each group of cases")
     options = parser.parse_args()
     if options.memory:
         train, test = embeddings(N_TRAIN, 1), embeddings(N_TEST, 2)

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.half_hour`: CIFAR-10 with `small`, as far as half an hour on two cores goes.
+"""`python -m benchmarks.half_hour`: train `small` on CIFAR-10, for half an hour on two CPU cores.
 
-Runs the command below, writes results/half_hour.json and docs/figures/half-hour.svg.
+Runs `sincere train` with the settings below; writes results/half_hour.json and docs/figures/half-hour.svg.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cifar10", default="data/cifar10.npz")
     parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--draw", action="store_true", help="only draw the stored result again")
+    parser.add_argument("--draw", action="store_true", help="only draw the figure of the stored result")
     options = parser.parse_args()
     if not options.draw:
         words = ["train", "--data", options.cifar10, *SETTINGS.split(), "--epochs", str(options.epochs)]

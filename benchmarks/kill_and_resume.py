@@ -31,7 +31,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def step_reached(folder: Path) -> int:
-    """The newest checkpoint's step, 0 without one."""
+    """Return the step of the newest checkpoint, 0 if there is none."""
     return max((int(path.stem.split("-")[1]) for path in folder.glob("checkpoints/step-*.pt")), default=0)
 
 
@@ -39,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--epochs", type=int, default=120)
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the moments")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp())
     whole, parts = folder / "whole", folder / "parts"
@@ -49,12 +49,12 @@ def main() -> None:
     began = time.monotonic()
     subprocess.run([*first, "--out", str(whole)], check=True)
     training = json.loads((whole / "summary.json").read_text())["seconds"]
-    starting = time.monotonic() - began - training  # imports, loading, the final check
+    starting = time.monotonic() - began - training  # imports, loading, final evaluation
     generator, steps, before_first = random.Random(options.seed), list[int](), 0
     command_now = [*first, "--out", str(parts)]
     while len(steps) < options.kills:
         process = subprocess.Popen(command_now)
-        # Once it has come some steps further, or, one time in five, while it still starts.
+        # Kill it a random number of steps later or, one time in five, while it is still starting.
         wanted = step_reached(parts) + generator.randint(1, options.epochs * 5 // options.kills)
         early = time.monotonic() + generator.uniform(0, starting) if generator.random() < 0.2 else math.inf
         while process.poll() is None and step_reached(parts) < wanted and time.monotonic() < early:
@@ -73,10 +73,10 @@ def main() -> None:
     subprocess.run(command_now, check=True)
     one, other = (load_file(path / "model.safetensors") for path in (whole, parts))
     same = one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-    figures = {"kills": len(steps), "before_first_write": before_first, "steps": steps}
+    counts = {"kills": len(steps), "before_first_write": before_first, "steps": steps}
     checks = {"same_weights": same, "same_rows": rows(whole) == rows(parts)}
-    write("kill_and_resume", {**figures, **checks})
-    print({**figures, **checks})
+    write("kill_and_resume", {**counts, **checks})
+    print({**counts, **checks})
     sys.exit(not (all(checks.values()) and len(steps) == options.kills))
 
 

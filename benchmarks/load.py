@@ -1,6 +1,6 @@
-"""`python -m benchmarks.load`: the report of many classes and images: seconds, size of the page and of results.json.
+"""`python -m benchmarks.load`: time and size of the report and of results.json for many classes and images.
 
-Nothing is trained: the values are drawn at random.
+Nothing is trained: the values are random.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _write_map(run: Path, labels: Labels, predictions: Labels, generator: np.ran
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, help="that keeps the report; default: a temporary one")
+    parser.add_argument("--folder", type=Path, help="folder for the report; default: a temporary one")
     options = parser.parse_args()
     for n_classes in (1000, 5000):
         with tempfile.TemporaryDirectory() as temporary:

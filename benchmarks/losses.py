@@ -1,4 +1,4 @@
-"""`python -m benchmarks.losses`: time and memory of one loss step, ours against others, in one run.
+"""`python -m benchmarks.losses`: time and memory of one loss step, compared with other implementations in one run.
 
 Writes results/losses.json; `python -m benchmarks.tables` turns it into docs/benchmarks.md.
 """
@@ -20,18 +20,18 @@ D, N_CLASSES = 128, 100
 OURS = ["tiled", "supcon-tiled"]
 QUICK = [*OURS, "three-gemms", "tiled-value-only"]
 SLOW = [name for name in LOSS_CASES if name not in QUICK]
-# Matrices of n x n floats that a case holds at its peak, as measured at n = 8,192: to leave out what will not fit.
+# Matrices of n x n floats that a case holds at its peak, measured at n = 8,192; cases that will not fit are left out.
 MATRICES = {"dense": 8, "supcon-dense": 6, "pytorch-metric-learning": 12, "three-gemms": 2}
 
 
 def fits(name: str, n: int) -> bool:
-    """Tell whether a case's matrices fit into the memory now free, with a quarter to spare."""
+    """Return whether the matrices of a case fit into three quarters of the available memory."""
     available: int = psutil.virtual_memory().available
     return MATRICES.get(name, 0) * n * n * 4 < 0.75 * available
 
 
 def measure(n: int, seconds: float) -> dict[str, Any]:
-    """Measure every case that fits at batch size n: the quick ones in many rounds, then the slow ones in fewer."""
+    """Measure every case that fits at batch size n: the fast ones with many repetitions, the slow ones with fewer."""
     batch = make_batch(n, D, N_CLASSES)
     slow = [name for name in SLOW if fits(name, n)]
     times_ms: dict[str, list[float]] = {}
@@ -56,7 +56,7 @@ def measure(n: int, seconds: float) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="batch sizes n")
-    parser.add_argument("--seconds", type=float, default=20.0, help="time to spend per size, at least")
+    parser.add_argument("--seconds", type=float, default=20.0, help="minimum time for each group of cases of a size")
     options = parser.parse_args()
     sizes = []
     for n in options.sizes:

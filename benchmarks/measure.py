@@ -1,4 +1,4 @@
-"""Timing that survives a shared machine: all cases take turns, and ratios are formed within each round."""
+"""Timing on a shared machine: all cases take turns, and ratios are computed within each round."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESULTS = Path(__file__).parent / "results"
 def time_in_turns(
     cases: Mapping[str, Callable[[], object]], *, seconds: float, warm_up: int = 2, least: int = 5
 ) -> dict[str, list[float]]:
-    """Return milliseconds per case and round: every round runs each case once, for about `seconds` in all."""
+    """Return milliseconds per case and round; every round runs each case once, for at least `seconds` in total."""
     for _ in range(warm_up):
         for case in cases.values():
             case()
@@ -49,7 +49,7 @@ def ratio(times_ms: list[float], other_ms: list[float]) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the figures depend on: processor, threads, memory, versions. No names, no paths."""
+    """Return what the measurements depend on: CPU, threads, memory, versions; no host names, no paths."""
     info = Path("/proc/cpuinfo")
     models = (
         [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
@@ -71,7 +71,7 @@ def machine() -> dict[str, Any]:
 
 
 def write(name: str, results: dict[str, Any]) -> Path:
-    """Write results/<name>.json with the machine beside the figures."""
+    """Write results/<name>.json: the measurements and the machine."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({"machine": machine(), **results}, indent=1) + "\n")

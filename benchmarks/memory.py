@@ -1,7 +1,7 @@
-"""Peak memory of one loss step beyond what is there before it, measured in a fresh process.
+"""Extra memory of one loss step: its peak beyond the memory in use before the step.
 
-`python -m benchmarks.memory --n 8192 --kernel tiled` prints the bytes. A fresh process, because the high-water mark of
-resident memory never falls, and because an allocator that has served a larger case keeps its pages.
+`python -m benchmarks.memory --n 8192 --kernel tiled` prints the bytes. Each case is measured in a fresh process,
+because the high-water mark of resident memory never falls, and an allocator keeps the pages of a larger case.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def peak_extra_bytes(
     d: int = 128,
     n_threads: int = 0,
 ) -> int:
-    """Measure value + gradient of SINCERE (or another case of `LOSS_CASES`) in a process of its own.
+    """Measure value and gradient of SINCERE, or another case of `LOSS_CASES`, in a fresh process.
 
-    `n_threads` is the number of torch's threads, 0 for its own choice. Tiles grow with it: one fills the level-2
+    `n_threads` is the number of torch's threads, 0 for torch's default. Tiles grow with it: one tile fills the level-2
     caches of all threads.
     """
     options = {
@@ -48,7 +48,7 @@ def peak_extra_bytes(
 
 
 def peak_bytes() -> int:
-    """The process's own high-water mark; getrusage's would start at that of the process that launched this one."""
+    """Return the high-water mark of this process; that of getrusage would start at the one of its parent process."""
     status = Path("/proc/self/status")
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=0.1)
     parser.add_argument("--reduction", default="mean")
     parser.add_argument("--d", type=int, default=128)
-    parser.add_argument("--n-threads", type=int, default=0, help="of torch; 0: its own choice")
+    parser.add_argument("--n-threads", type=int, default=0, help="threads of torch; 0: torch's default")
     options = parser.parse_args()
     if options.n_threads:
         torch.set_num_threads(options.n_threads)

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.scaling`: traffic and memory of the loss over processes, and memory of micro-batches.
+"""`python -m benchmarks.scaling`: communication and memory of the loss over processes, and memory of micro-batches.
 
-Counts what each process receives and its peak of memory at 2, 4 and 8 processes with gloo, and compares the counts
-with the formulas of docs/scaling.md. Writes results/scaling.json.
+Measures the bytes that each process receives and its peak memory, with 2, 4 and 8 processes and gloo, and compares the
+bytes with the formulas in docs/scaling.md. Writes results/scaling.json.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from sincere.training.micro_batches import backward_in_micro_batches
 
 N, D, N_CLASSES, BYTES = 16_384, 128, 10, 4
 PROCESSES = (2, 4, 8)
-WIDE = (4096, 16_384)  # rows and dimensions, where embeddings and not blocks of similarities fill the memory
+WIDE = (4096, 16_384)  # rows and dimensions for which embeddings, not blocks of similarities, dominate the memory
 TRIPS = {"sincere": 3, "supcon": 2}
 ROOT = Path(__file__).parents[1]
 
 
 def expected_rows(loss: str, exchange: str, n_processes: int, n: int) -> int:
-    """Return how many embeddings a process receives in a step, of the formulas of docs/scaling.md."""
+    """Return how many embeddings a process receives in a step, by the formulas in docs/scaling.md."""
     others = n - n // n_processes
     return others * (2 if exchange == "gather" else TRIPS[loss])
 
 
 def counted(received: list[int], d: int) -> Callable[[], None]:
-    """Count the bytes of floating-point tensors that this process receives; return what undoes it."""
+    """Patch torch.distributed to count the bytes of embeddings that this process receives; return the undo function."""
     real = dist.all_gather, dist.reduce_scatter, dist.batch_isend_irecv
 
     def all_gather(parts: list[Tensor], own: Tensor, group: Any = None) -> Any:
@@ -71,7 +71,7 @@ def counted(received: list[int], d: int) -> Callable[[], None]:
 
 
 def one_process(rank: int, n_processes: int, loss: str, exchange: str, folder: str, shape: tuple[int, int]) -> None:
-    """Run a step with this process's part of the batch and write what it took."""
+    """Run a step on the part of one process and write the bytes received and the memory."""
     torch.set_num_threads(1)
     meeting = f"file://{folder}/meeting"
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=n_processes)

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.shapes --cases NAME ...`: shapes of `small` and recipes on CIFAR-10, at equal compute.
+"""`python -m benchmarks.shapes --cases NAME ...`: variants of `small` and its training on CIFAR-10, at equal compute.
 
-Each case trains with the same number of multiplications, counted over convolutions, forward and backward, so that a
-busy neighbour changes nothing; it is measured by 1-NN accuracy: 5,000 test images among 10,000 training images. Adds to
-results/shapes.json.
+Each case trains with the same number of multiplications, counted over convolutions, forward and backward, so that other
+load on the machine does not change the result: 1-NN accuracy of 5,000 test images among 10,000 training images. Adds
+the cases to results/shapes.json.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ N_REFERENCES, N_QUERIES = 10_000, 5_000
 
 @dataclass(frozen=True)
 class Case:
-    """One way to spend the compute."""
+    """An encoder and the settings it is trained with."""
 
     widths: tuple[int, ...] = WIDTHS
     stride: int = 2
@@ -88,7 +88,7 @@ def build(case: Case, data: Dataset) -> EmbeddingModel:
 
 @torch.no_grad()
 def multiplications(encoder: nn.Module) -> int:
-    """Multiplications of the convolutions for one image, forward."""
+    """Return the number of multiplications of all convolutions for one image, forward."""
     total = 0
 
     def count(layer: nn.Module, inputs: Any, output: Tensor) -> None:
@@ -139,7 +139,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cifar10", type=Path, default=Path("data/cifar10.npz"))
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
-    parser.add_argument("--budget", type=float, default=8.0, help="multiplications of a case, in 10^12")
+    parser.add_argument("--budget", type=float, default=8.0, help="multiplications per case, in 10^12")
     options = parser.parse_args()
     data = load_dataset(options.cifar10)
     for name in options.cases:

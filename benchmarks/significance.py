@@ -1,8 +1,8 @@
-"""`python -m benchmarks.significance`: is a loss called different from itself, and do intervals cover the truth?
+"""`python -m benchmarks.significance`: false positives and coverage of the confidence intervals.
 
-Trains one loss on the digits with ten seeds (in a temporary folder, or in `--folder`, where finished runs are reused),
-compares disjoint groups of its seeds, and simulates the interval over a grid of variances. Writes
-results/significance.json.
+Trains one loss on the digits with ten seeds (in a temporary folder, or in `--folder`, where finished runs are reused)
+and counts how often disjoint groups of its seeds are called different; then simulates the coverage of the interval over
+a grid of variances. Writes results/significance.json.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ IMAGE_STDS, SEED_STDS, SEEDS = (0.0, 0.5, 1.0, 2.0), (0.0, 0.03, 0.1, 0.3), (3, 
 
 
 def trained(folder: Path) -> list[PerImage]:
-    """Return what every test image gave under each seed; runs that are there are taken as they are."""
+    """Train a run for each seed, unless it is there already, and return the values of its test images."""
     found = []
     for seed in range(N_RUNS):
         run = folder / f"sincere-{seed}"
@@ -49,7 +49,7 @@ def trained(folder: Path) -> list[PerImage]:
 
 
 def called_different(runs: list[PerImage], one: tuple[int, ...], other: tuple[int, ...]) -> dict[str, bool]:
-    """Return for each metric whether these two groups of seeds are called significantly different."""
+    """Return for each metric whether the difference between two groups of seeds is called significant."""
     paired = {("one", i): runs[run] for i, run in enumerate(one)}
     paired |= {("other", i): runs[run] for i, run in enumerate(other)}
     _, differences = compare_losses(paired, METRICS)
@@ -57,9 +57,9 @@ def called_different(runs: list[PerImage], one: tuple[int, ...], other: tuple[in
 
 
 def all_called_different(runs: list[PerImage]) -> dict[str, int]:
-    """Return for how many of all ordered pairs of disjoint groups of three each metric is called different.
+    """Return, for each metric, how many of all pairs of disjoint groups of three seeds are called different.
 
-    There are too many to compare one by one: the runs are resampled once, and the groups combined from that.
+    There are too many to compare one by one, so the runs are resampled once and the groups are combined from that.
     """
     groups = np.array(
         [
@@ -96,7 +96,7 @@ def value(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def false_positives(runs: list[PerImage]) -> dict[str, Any]:
-    """Return how often groups of seeds of one loss are called different: of one seed each, and of three."""
+    """Return how often groups of seeds of the same loss are called different, for groups of one seed and of three."""
     generator = np.random.default_rng(0)
     draws = [tuple(map(int, generator.permutation(N_RUNS)[: 2 * GROUP])) for _ in range(DRAWS)]
     of_one = [called_different(runs, (i,), (j,)) for i, j in combinations(range(N_RUNS), 2)]
@@ -118,10 +118,10 @@ def false_positives(runs: list[PerImage]) -> dict[str, Any]:
 def coverage(
     image_std: float, seed_std: float, both_std: float, n_seeds: int, *, repetitions: int = REPETITIONS, seed: int = 0
 ) -> float:
-    """Return how often the interval of a difference covers the truth.
+    """Return how often the confidence interval of a difference covers its true value, in a simulation.
 
-    The difference on an image under a seed is the truth, plus a part of the image, plus one of the seed, plus one of
-    both: independent normal variables with these standard deviations.
+    The difference on an image under a seed is the true value plus an effect of the image, an effect of the seed and an
+    interaction of both: independent normal variables with these standard deviations.
     """
     generator = np.random.default_rng([seed, n_seeds])
     covered = 0
@@ -131,7 +131,7 @@ def coverage(
         values = values + seed_std * generator.standard_normal((n, n_seeds, 1))
         values = values + both_std * generator.standard_normal((n, n_seeds, N_IMAGES))
         per_seed = values.mean(axis=2)
-        # The variance over infinitely many resamples of a mean, and what a finite number makes of it.
+        # The variance of a mean over infinitely many resamples, times the error of a finite number of resamples.
         resampled = generator.chisquare(N_RESAMPLES - 1, n) / (N_RESAMPLES - 1)
         image_variance = values.mean(axis=1).var(axis=1) / N_IMAGES * resampled
         seed_variance = per_seed.var(axis=1, ddof=1) / n_seeds
@@ -141,7 +141,7 @@ def coverage(
 
 
 def simulated() -> dict[str, Any]:
-    """Return the coverage over the grid, and where seeds differ from image to image only."""
+    """Return the coverage over the grid, and for an interaction of image and seed alone."""
     cells = [
         {"n_seeds": n_seeds, "image_std": image, "seed_std": one, "coverage": coverage(image, one, 0.0, n_seeds)}
         for n_seeds in SEEDS
@@ -155,7 +155,7 @@ def simulated() -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, help="of the runs; default: a temporary one")
+    parser.add_argument("--folder", type=Path, help="folder of the runs; default: a temporary one")
     options = parser.parse_args()
     simulation = simulated()
     with tempfile.TemporaryDirectory() as temporary:

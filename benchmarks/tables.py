@@ -1,6 +1,6 @@
 """`python -m benchmarks.tables`: write the tables in the README and the docs from benchmarks/results/*.json.
 
-A table stands between `<!-- begin generated: NAME -->` and the matching end; a test fails when one is stale.
+A table is placed between `<!-- begin generated: NAME -->` and the matching end; a test fails if one is out of date.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def described(results: dict[str, Any]) -> str:
 
 
 def losses(results: dict[str, Any]) -> str:
-    header = ["n", "tiled, ms (quartiles)", "faster than dense", "than pytorch-metric-learning", "time / three GEMMs"]
-    header += ["SupCon, tiled, ms", "faster than dense", "than pytorch-metric-learning", "extra memory: tiled", "dense"]
-    header += ["pytorch-metric-learning"]
+    header = ["n", "SINCERE tiled, ms (quartiles)", "speed-up over dense", "over pytorch-metric-learning"]
+    header += ["time / three GEMMs", "SupCon tiled, ms", "speed-up over dense", "over pytorch-metric-learning"]
+    header += ["extra memory: tiled", "dense", "pytorch-metric-learning"]
     rows = []
     for size in results["sizes"]:
         if size["n"] < 512:
@@ -79,14 +79,13 @@ def losses(results: dict[str, Any]) -> str:
                 *map(megabytes, extra),
             ]
         )
-    left_out = "A dash means left out: the case's matrices would not have fitted into this machine's memory."
+    left_out = "A dash means not run: the matrices would not have fitted into the memory of this machine."
     setting = f"d = {results['d']}, {results['n_classes']} classes, temperature 0.1. {described(results)}"
-    note = f"\n{results['note']}" if "note" in results else ""
-    return f"{markdown(header, rows)}\n\n{left_out}\n{setting}{note}"
+    return f"{markdown(header, rows)}\n\n{left_out}\n{setting}"
 
 
 def losses_short(results: dict[str, Any]) -> str:
-    header = ["n", "time", "faster than our dense form", "than pytorch-metric-learning", "extra memory", "dense"]
+    header = ["n", "time", "speed-up over dense", "over pytorch-metric-learning", "extra memory", "dense"]
     rows = []
     for size in results["sizes"]:
         if size["n"] not in (512, 1024, 8192, 32768):
@@ -115,7 +114,7 @@ def crossing(results: dict[str, Any]) -> str:
         for size in results["sizes"]
         if size["n"] <= 1024
     ]
-    return markdown(["n", "SINCERE: tiled faster than dense", "SupCon: tiled faster than dense"], rows)
+    return markdown(["n", "SINCERE: speed-up of tiled over dense", "SupCon: speed-up of tiled over dense"], rows)
 
 
 def theory(results: dict[str, Any]) -> str:
@@ -123,7 +122,7 @@ def theory(results: dict[str, Any]) -> str:
         [name, f"{case['median_ms']:,.1f} ms", f"{case['low_ms']:,.1f} to {case['high_ms']:,.1f}"]
         for name, case in results["cases"].items()
     ]
-    return f"{markdown(['instrument', 'median', 'quartiles'], rows)}\n\n{described(results)}"
+    return f"{markdown(['function', 'median', 'quartiles'], rows)}\n\n{described(results)}"
 
 
 def views(results: dict[str, Any]) -> str:
@@ -132,11 +131,11 @@ def views(results: dict[str, Any]) -> str:
         speed = "" if name == "sincere" else times(results["views"]["times_faster"][name])
         rows.append([name, f"{case['median_ms']:,.0f} ms", f"{case['low_ms']:,.0f} to {case['high_ms']:,.0f}", speed])
     table = markdown(
-        [f"{results['views']['n_images']:,} images x 2 views, one core", "median", "quartiles", "ours is faster by"],
+        [f"{results['views']['n_images']:,} images x 2 views, one core", "median", "quartiles", "speed-up of sincere"],
         rows,
     )
     delivery = results["delivery"]
-    speed = f"A whole epoch's batches on {delivery['threads']} threads: {delivery['views_per_second']:,.0f} views/s"
+    speed = f"All batches of an epoch on {delivery['threads']} threads: {delivery['views_per_second']:,.0f} views/s"
     return f"{table}\n\n{speed}. {described(results)}"
 
 
@@ -150,21 +149,21 @@ def real_data(results: dict[str, Any]) -> str:
         ]
         for name, d in results["real"].items()
     ]
-    return markdown(["data set", "images", "of each class", "mean", "standard deviation"], rows)
+    return markdown(["data set", "images", "per class", "mean", "standard deviation"], rows)
 
 
 def kills(results: dict[str, Any]) -> str:
     weights, rows = ("the same" if results[key] else "different" for key in ("same_weights", "same_rows"))
     return (
-        f"{results['kills']} kills, {results['before_first_write']} of them before the run had written anything: final "
-        f"weights bit for bit {weights} as without, rows of metrics.jsonl (but for times) {rows}. The last checkpoints "
-        f"at the moments of the kills: steps {', '.join(map(str, results['steps']))}."
+        f"{results['kills']} kills, {results['before_first_write']} of them before the run had written anything. "
+        f"Compared bit by bit with an uninterrupted run, the final weights are {weights}; the rows of metrics.jsonl, "
+        f"except for times, are {rows}. Last checkpoint at each kill: steps {', '.join(map(str, results['steps']))}."
     )
 
 
 def shapes(results: dict[str, Any]) -> str:
     chosen = results["cases"]["chosen"]
-    header = ["case", "1-NN", "million multiplications a view", "million parameters", "thousand views seen"]
+    header = ["case", "1-NN", "million multiplications per view", "million parameters", "thousand views"]
     rows = []
     for name, case in sorted(results["cases"].items(), key=lambda item: -item[1]["knn1"]):
         changed = [f"{key} {case[key]}" for key in chosen if key in CASE_KEYS and case[key] != chosen[key]]
@@ -177,7 +176,7 @@ def shapes(results: dict[str, Any]) -> str:
                 f"{case['n_views_seen'] / 1e3:.0f}",
             ]
         )
-    each = f"{results['budget'] / 1e12:g} x 10^12 multiplications each"
+    each = f"{results['budget'] / 1e12:g} x 10^12 multiplications per case"
     base = ", ".join(f"{key} {chosen[key]}" for key in CASE_KEYS)
     return f"{markdown(header, rows)}\n\n{each}; one seed. Chosen: {base}. {described(results)}"
 
@@ -188,12 +187,14 @@ def half_hour(results: dict[str, Any]) -> str:
         for row in results["rows"]
         if "knn1_validation" in row
     ]
-    table = markdown(["epoch", "minutes", "loss", "live 1-NN, 2% of train held out"], rows)
-    total = f"**1-NN on the test part: {results['knn1_test']:.4f}**, {results['wall_seconds'] / 60:.1f} minutes in all"
+    table = markdown(["epoch", "minutes", "loss", "1-NN on 2% of train, held out"], rows)
+    total = (
+        f"**1-NN on the test part: {results['knn1_test']:.4f}**, {results['wall_seconds'] / 60:.1f} minutes in total"
+    )
     return (
-        f"```bash\n{results['command']}\n```\n\n{total}, with loading and the final check; "
-        f"{results['seconds'] / 60:.1f} of them training.\n\n![loss and live 1-NN](figures/half-hour.svg)\n\n{table}"
-        f"\n\n{described(results)}"
+        f"```bash\n{results['command']}\n```\n\n{total} with loading and the final evaluation, "
+        f"{results['seconds'] / 60:.1f} of them for training.\n\n"
+        f"![loss and 1-NN during training](figures/half-hour.svg)\n\n{table}\n\n{described(results)}"
     )
 
 
@@ -201,14 +202,14 @@ def training(results: dict[str, Any]) -> str:
     rows = []
     for name, step in results["steps"].items():
         chosen, plain = (step["cases"][key]["median_ms"] for key in ("chosen", "float32, contiguous"))
-        rows.append([f"step of {name}, {step['n_views']} views", f"{chosen:,.0f} ms", f"{plain:,.0f} ms"])
+        rows.append([f"one step of {name}, {step['n_views']} views", f"{chosen:,.0f} ms", f"{plain:,.0f} ms"])
         rows[-1].append(f"{step['times_faster']:.2f}x")
     epoch = results["epoch"]
     ours, theirs = epoch["seconds"].values()
     views = epoch["n_batches"] * epoch["batch_size"] * epoch["n_views"]
     rows.append([f"training small on CIFAR-10, {views:,} views", f"{ours:.0f} s", f"{theirs:.0f} s"])
     rows[-1].append(f"{epoch['times_faster']:.2f}x")
-    header = ["", "as chosen here", "float32, default order; the last row fed by PIL in 2 workers", "faster"]
+    header = ["", "sincere", "float32, contiguous; last row: data loader with PIL in 2 workers", "speed-up"]
     return f"{markdown(header, rows)}\n\n{described(results)}"
 
 
@@ -227,9 +228,9 @@ def evaluation(results: dict[str, Any], resampling: dict[str, Any]) -> str:
         for name, case in cases.items()
     ]
     sizes = f"{results['n_test']:,} test and {results['n_train']:,} training embeddings of {results['d']} dimensions"
-    ratio = f"{search['time_over_faiss']:.2f} times the search alone (median over rounds)"
+    ratio = f"{search['time_over_faiss']:.2f} times as long as the search of faiss alone (median over repetitions)"
     found = f"Neighbours for k = 1 and 5 with margins take {ratio}"
-    memory = f"and {megabytes(search['peak_extra_bytes'])} beyond the embeddings"
+    memory = f"and {megabytes(search['peak_extra_bytes'])} of memory beyond the embeddings"
     table = markdown(["", "median", "quartiles"], rows)
     about = f"{sizes}. {described(results)} Bootstrap: {resampling['n_test']:,} test images. {described(resampling)}"
     return f"{table}\n\n{found}, {memory}. {about}"
@@ -237,25 +238,31 @@ def evaluation(results: dict[str, Any], resampling: dict[str, Any]) -> str:
 
 def significance(results: dict[str, Any]) -> str:
     same, simulation = results["same_loss"], results["simulation"]
-    header = ["seeds against seeds, the same loss", "pairs", "margin called different", "1-NN called different"]
+    header = ["seeds of the same loss", "pairs", "margin significantly different", "1-NN significantly different"]
     rows = [
         [
-            f"{case['seeds']} against {case['seeds']} other",
+            f"{case['seeds']} vs. {case['seeds']}",
             f"{case['pairs']:,}, {case['drawn']}",
             *(f"{case[name]:,} ({case[name] / case['pairs']:.1%})" for name in ("margin", "knn1")),
         ]
         for case in same["cases"]
     ]
     runs = f"{same['n_runs']} runs of {same['epochs']} epochs of {same['loss']} on {same['data']}"
-    about = f"{runs}, {same['n_test']} test images; the seeds of the two sides differ."
+    about = f"{runs}, {same['n_test']} test images; no seed is on both sides."
     shares = [cell["coverage"] for cell in simulation["cells"]]
     sizes = {cell["n_seeds"] for cell in simulation["cells"]}
-    grid = f"{len(shares)} combinations of variance over images, over seeds, and {min(sizes)} to {max(sizes)} seeds"
+    numbers = f"{min(sizes)} to {max(sizes)} seeds"
+    grid = f"{len(shares)} combinations of variance over images, variance over seeds, and {numbers}"
     share = f"{min(shares):.1%} to {max(shares):.1%}"
-    covered = f"the interval of a difference covers the truth in {share} of {simulation['repetitions']:,}"
+    covered = (
+        f"the confidence interval of a difference covers the true value in {share} of {simulation['repetitions']:,}"
+    )
     twice = [case["coverage"] for case in simulation["image_by_seed_only"]]
-    only = f"{min(twice):.1%} to {max(twice):.1%} where seeds differ from image to image only, which it counts twice"
-    found = f"Simulated over {grid}, {covered} repetitions each; {only}."
+    only = (
+        f"{min(twice):.1%} to {max(twice):.1%} if the only variance is an interaction of image and seed, which the "
+        "interval includes twice"
+    )
+    found = f"In a simulation of {grid}, {covered} repetitions each; {only}."
     return f"{markdown(header, rows)}\n\n{about} {found} {described(results)}"
 
 
@@ -270,7 +277,7 @@ def spread(results: dict[str, Any]) -> str:
         ]
         for case in results["spread"]
     ]
-    header = ["loss, variant", "batch", "processes", "received by each", "extra memory of each"]
+    header = ["loss, exchange", "batch", "processes", "received by each process", "extra memory of each process"]
     table = markdown(header, rows)
     return f"{table}\n\nfloat32, gloo, one thread each. {described(results)}"
 
@@ -280,11 +287,11 @@ def micro(results: dict[str, Any]) -> str:
         [f"{case['batch']:,}", f"{case['micro_batch']:,}", megabytes(case["peak_extra_bytes"])]
         for case in results["micro"]
     ]
-    return markdown(["images in the batch", "at once", "extra memory of a step"], rows)
+    return markdown(["batch size", "micro-batch size", "extra memory of a step"], rows)
 
 
 def schema() -> str:
-    """Return the fields of results.json, a table for each kind of object, from the records themselves."""
+    """Return the fields of results.json, a table for each kind of object, from the schema of the records."""
     whole = Results.model_json_schema(by_alias=True)
     parts = {"results.json": whole, **whole["$defs"]}
     text = []
@@ -294,12 +301,12 @@ def schema() -> str:
             for field, about in part["properties"].items()
         ]
         text.append(f"### {name}\n\n{part.get('description', '').splitlines()[0]}\n")
-        text.append(markdown(["key", "type", "what it is"], rows).replace("---:", "---") + "\n")
+        text.append(markdown(["key", "type", "meaning"], rows).replace("---:", "---") + "\n")
     return "\n".join(text)
 
 
 def _kind(about: dict[str, Any]) -> str:
-    """Return the type of a field as a reader of JSON names it."""
+    """Return the type of a field in the words of JSON."""
     if "$ref" in about:
         name = about["$ref"].rsplit("/", 1)[1]
         return f"[{name}](#{name.lower()})"
@@ -312,7 +319,7 @@ def _kind(about: dict[str, Any]) -> str:
     if about["type"] == "array" and isinstance(about.get("items"), dict):
         return f"list of {_kind(about['items'])}"
     if about["type"] == "object" and isinstance(about.get("additionalProperties"), dict):
-        return f"name to {_kind(about['additionalProperties'])}"
+        return f"mapping from name to {_kind(about['additionalProperties'])}"
     return str(about["type"])
 
 
@@ -320,9 +327,9 @@ def faults(results: dict[str, Any]) -> str:
     header = ["group", "cases", "survived", "tracebacks", "lost", "wrong", "executed"]
     rows = [[name, *(f"{counts[word]:,}" for word in header[1:])] for name, counts in results["groups"].items()]
     total = [f"**{results['counts'][word]:,}**" for word in header[1:]]
-    minutes = f"{results['seconds'] / 60:.0f} minutes with the measurements below"
-    note = "The random batches of the losses are not in the sum."
-    return f"{markdown(header, [*rows, ['**sum**', *total]])}\n\n{note} {minutes}. {described(results)}"
+    minutes = f"The run took {results['seconds'] / 60:.0f} minutes, including the measurements below"
+    note = "The random batches of the group `losses` are not included in the total."
+    return f"{markdown(header, [*rows, ['**total**', *total]])}\n\n{note} {minutes}. {described(results)}"
 
 
 def load(results: dict[str, Any]) -> str:
@@ -330,7 +337,7 @@ def load(results: dict[str, Any]) -> str:
     neighbours, loss, folder, report = (found[name] for name in ("neighbours", "loss", "folder", "report"))
     first, again = folder["first"], folder["again"]
     rows = [
-        ["neighbours of 10,000 queries among 1,000,000 x 128", *_used(neighbours)],
+        ["nearest neighbours of 10,000 queries among 1,000,000 x 128", *_used(neighbours)],
         ["SINCERE, value and gradient, 65,536 x 128", *_used(loss)],
         ["a folder of 100,000 images: hashed, decoded and cached", *_used(first)],
         ["the same folder again", *_used(again)],
@@ -340,7 +347,7 @@ def load(results: dict[str, Any]) -> str:
             f"{report['report.html, MB']:.1f} MB page, {report['results.json, MB']:.1f} MB results.json",
         ],
     ]
-    return markdown(["what", "time", "memory beyond the input"], rows)
+    return markdown(["task", "time", "memory beyond the input"], rows)
 
 
 def _used(case: dict[str, Any]) -> list[str]:
@@ -375,7 +382,7 @@ def tables() -> dict[str, str]:
 
 
 def rewritten(page: str, generated: dict[str, str]) -> str:
-    """Return a page's text with its tables replaced."""
+    """Return the text of a page with its tables replaced."""
 
     def replace(match: re.Match[str]) -> str:
         name = match[1]

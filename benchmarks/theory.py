@@ -1,4 +1,4 @@
-"""`python -m benchmarks.theory`: time of the instruments of `sincere.theory`. Writes results/theory.json."""
+"""`python -m benchmarks.theory`: time of the diagnostics in `sincere.theory`. Writes results/theory.json."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.training --cifar10 FILE`: steps and a whole epoch of training. Writes results/training.json.
+"""`python -m benchmarks.training --cifar10 FILE`: time of training steps and of an epoch. Writes results/training.json.
 
-Steps: as chosen for this machine, against float32 in the default memory order. Epoch: `sincere train` with `small` on
-CIFAR-10, against a loop with the same network and optimiser in float32 in the default order, fed by torchvision on PIL
-images from two workers.
+Steps: with the precision and memory format that `sincere train` selects, compared with contiguous float32. Epoch:
+`sincere train` with `small` on CIFAR-10, compared with a loop with the same network and optimiser in contiguous float32
+and a data loader that runs torchvision on PIL images in two workers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BATCH, N_VIEWS = 512, 2
 
 
 def trainer(encoder: str, *, chosen: bool, optimizer: str = "sgd") -> Callable[[Tensor, Tensor], None]:
-    """Return one training step on views (n, v, c, h, w) and labels: as chosen here, or plain float32."""
+    """Return a training step on views (n, v, c, h, w) and labels: as `sincere train` runs it, or plain float32."""
     gains = chosen and bfloat16_gains(torch.device("cpu"))
     fabric = Fabric(accelerator="cpu", devices=1, precision="bf16-mixed" if gains else "32-true")
     model = build_model(ModelSpec(encoder=encoder, channels=3, size=32, mean=MEAN, std=STD))
@@ -69,7 +69,7 @@ def measure_steps(encoder: str, n_views: int, seconds: float) -> dict[str, Any]:
 
 
 class PerImage(torch.utils.data.Dataset[tuple[Tensor, int]]):
-    """The hand-written loop's data: PIL images, augmented one by one."""
+    """The data of the hand-written loop: PIL images, augmented one by one."""
 
     def __init__(self, pixels: Tensor, labels: Tensor) -> None:
         self.arrays, self.labels = pixels.permute(0, 2, 3, 1).contiguous().numpy(), labels
@@ -98,7 +98,7 @@ def their_batches(data: Dataset, n_batches: int) -> Iterator[tuple[Tensor, Tenso
 
 
 def measure_epoch(path: Path, data: Dataset, n_batches: int) -> dict[str, Any]:
-    """The first epoch of `sincere train`, as its log has it, and a hand-written loop with the same optimiser."""
+    """Time the first epoch of `sincere train`, by its log, and a hand-written loop with the same optimiser."""
     seconds = {}
     with tempfile.TemporaryDirectory() as folder:
         options: Any = {
@@ -120,22 +120,22 @@ def measure_epoch(path: Path, data: Dataset, n_batches: int) -> dict[str, Any]:
     assert count == n_batches
     seconds["PIL in 2 workers, float32, contiguous"] = time.perf_counter() - began
     ours, theirs = seconds.values()
-    figures = {"n_batches": n_batches, "batch_size": BATCH, "n_views": N_VIEWS}
-    return {**figures, "seconds": seconds, "times_faster": theirs / ours}
+    sizes = {"n_batches": n_batches, "batch_size": BATCH, "n_views": N_VIEWS}
+    return {**sizes, "seconds": seconds, "times_faster": theirs / ours}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cifar10", type=Path, default=Path("data/cifar10.npz"))
-    parser.add_argument("--seconds", type=float, default=60.0, help="time to spend on each kind of step, at least")
-    parser.add_argument("--batches", type=int, default=50000 // BATCH, help="of the epoch; 97 is all of it")
+    parser.add_argument("--seconds", type=float, default=60.0, help="minimum time for each kind of step")
+    parser.add_argument("--batches", type=int, default=50000 // BATCH, help="number of batches; 97 are a whole epoch")
     options = parser.parse_args()
     steps = {name: measure_steps(name, n, options.seconds) for name, n in (("resnet50", 64), ("small", 512))}
     epoch = measure_epoch(options.cifar10, load_dataset(options.cifar10), options.batches)
     bfloat16 = bfloat16_gains(torch.device("cpu"))
     path = write("training", {"bfloat16": bfloat16, "steps": steps, "epoch": epoch})
-    for name, figures in {**steps, "epoch": epoch}.items():
-        print(f"{name}: {figures['times_faster']:.2f} times faster")
+    for name, measured in {**steps, "epoch": epoch}.items():
+        print(f"{name}: {measured['times_faster']:.2f} times faster")
     print(f"wrote {path.name}")
 
 
