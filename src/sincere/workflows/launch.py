@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import socket
@@ -71,7 +72,14 @@ def start_processes(settings: ClusterSettings, device: torch.device) -> Fabric:
         fabric.launch()
     except ValueError as error:  # Fabric's check of what SLURM has set
         raise InputValueError(f"train: the processes cannot be started ({first_line(error)})") from error
+    if many:
+        atexit.register(_leave_process_group)  # gloo's threads that are left to the end of the process may abort it
     return fabric
+
+
+def _leave_process_group() -> None:
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 class LoopbackStrategy(DDPStrategy):
