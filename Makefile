@@ -42,7 +42,8 @@ bench: $(VENV)/.ready  ## measure, write benchmarks/results/*.json and the table
 	$(BIN)/python -m benchmarks.kill_and_resume
 	$(BIN)/python -m benchmarks.tables
 
-docs: $(VENV)/.ready  ## rewrite the generated tables from the stored results, and the figures
+docs: $(VENV)/.ready  ## rewrite what is generated: Python keywords, tables from the stored results, figures
+	$(BIN)/python -m sincere.settings.signatures
 	$(BIN)/python -m benchmarks.tables
 	$(BIN)/python -m sincere.workflows.theory docs/figures
 
