@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +22,8 @@ from sincere.workflows.embedded_data import EmbeddedData
 from sincere.workflows.measure import Measured, measure
 from sincere.workflows.run_folder import MEASURED, RunFolder
 from sincere.workflows.trained_model import Trained, load_trained
+
+Kind = Literal["evaluation", "transfer"]
 
 
 def evaluate_run(
@@ -48,6 +49,37 @@ def evaluate_run(
         raise DataError(
             f"{folder.path}: was trained on other classes than those of {data.name} ({names}, ...); {remedy}"
         )
+    return measure_and_store(
+        folder,
+        trained,
+        settings,
+        data,
+        evaluation,
+        kind="evaluation",
+        seed=seed,
+        device=device,
+        messages=messages,
+        outputs=outputs,
+    )
+
+
+def measure_and_store(
+    folder: RunFolder,
+    trained: Trained,
+    settings: RunSettings,
+    data: Dataset,
+    evaluation: EvaluationSettings,
+    *,
+    kind: Kind,
+    seed: int,
+    device: torch.device,
+    messages: Messages,
+    outputs: EmbeddedData | None = None,
+) -> Results:
+    """Measure a trained model on a data set and store the results in a folder.
+
+    What an earlier evaluation left there stays until all of the new results are written.
+    """
     measured = measure(
         trained.model,
         data,
@@ -58,22 +90,8 @@ def evaluate_run(
         messages=messages,
         outputs=outputs,
     )
-
-    def write(folder_of_results: Path) -> Results:
-        return write_results(
-            folder_of_results, measured, trained, settings, evaluation, kind="evaluation", seed=seed, device=device
-        )
-
-    return store(folder, write)
-
-
-def store(folder: RunFolder, write: Callable[[Path], Results]) -> Results:
-    """Let `write` put what was measured into a folder of its own, then move it into the run.
-
-    What an earlier evaluation left there stays until all of the new is written.
-    """
     with staged_folder(folder.path, last=RESULTS) as work:
-        results = write(work)
+        results = write_results(work, measured, trained, settings, evaluation, kind=kind, seed=seed, device=device)
         written = {path.name for path in work.iterdir()}
         remove_report(folder.path)
     folder.remove(MEASURED - written - {FIGURES, EVALUATION_LOCK})
@@ -87,7 +105,7 @@ def write_results(
     settings: RunSettings,
     evaluation: EvaluationSettings,
     *,
-    kind: Literal["evaluation", "transfer"],
+    kind: Kind,
     seed: int,
     device: torch.device,
 ) -> Results:

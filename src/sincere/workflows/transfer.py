@@ -14,8 +14,7 @@ from sincere.settings.keywords import TransferKeywords
 from sincere.settings.requests import TransferRequest
 from sincere.settings.signatures import with_signature
 from sincere.workflows.hardware import choose_device
-from sincere.workflows.measure import measure
-from sincere.workflows.results import finish, store, write_results
+from sincere.workflows.results import finish, measure_and_store
 from sincere.workflows.run_folder import MEASURED, TRANSFER, RunFolder, check_nothing_else
 from sincere.workflows.trained_model import load_data, load_trained, stored_settings
 
@@ -34,7 +33,7 @@ def transfer(run: str | Path, to: str | Path, **settings: Unpack[TransferKeyword
 def run_transfer(request: TransferRequest, messages: Messages | None = None) -> Results:
     """Measure, write the results into the run's transfer/<data>, and show them."""
     messages = messages or Messages(quiet=request.quiet)
-    run, evaluation, seed = RunFolder(request.run), request.evaluation, request.seed
+    run = RunFolder(request.run)
     settings = stored_settings(run)
     device = choose_device(request.machine.device)
     folder = _free_folder(request)
@@ -44,22 +43,17 @@ def run_transfer(request: TransferRequest, messages: Messages | None = None) -> 
     for note in data.notes:
         messages.note(note)
     with locked(folder, EVALUATION_LOCK):
-        measured = measure(
-            trained.model,
+        results = measure_and_store(
+            RunFolder(folder),
+            trained,
+            settings,
             data,
-            evaluation,
-            seed=seed,
+            request.evaluation,
+            kind="transfer",
+            seed=request.seed,
             device=device,
-            temperature=settings.loss.temperature,
             messages=messages,
         )
-
-        def write(folder_of_results: Path) -> Results:
-            return write_results(
-                folder_of_results, measured, trained, settings, evaluation, kind="transfer", seed=seed, device=device
-            )
-
-        results = store(RunFolder(folder), write)
         finish(results, folder, messages, report=request.report)
     return results
 
