@@ -75,12 +75,13 @@ def check_command() -> None:
         [sys.executable, "-m", "sincere.cli", "--help"], capture_output=True, text=True, check=True
     )
     assert "compare" in help_text.stdout
-    message = ""
-    try:
-        sincere.train  # noqa: B018
-    except ImportError as error:
-        message = str(error)
-    assert "pip install 'sincere[all]'" in message, message
+    for call in (sincere.train, lambda: sincere.load_dataset("digits")):
+        message = ""
+        try:
+            call()
+        except ImportError as error:
+            message = str(error)
+        assert "pip install 'sincere[all]'" in message, message
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 import sincere
 from sincere.catalog import LOSSES, HyperParameter, Loss
 from sincere.cli import main
+from sincere.errors import InputValueError, UnsupportedError
 from sincere.losses.functional import eps_supinfonce_loss
 from sincere.losses.reference_levels import loss_levels
 from sincere.records.log import MetricsLog
@@ -38,6 +40,7 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
         about="SINCERE times a factor",
         paper="https://arxiv.org/abs/2309.14277",
         colour="#123456",
+        positives_in_denominator=None,
         hyper_parameters=(HyperParameter("factor", 2.0, "Factor of the toy loss."),),
         margin_note="margins of the toy loss are those of a toy",
     )
@@ -62,6 +65,7 @@ def test_help_and_completion(verb: str, capsys: pytest.CaptureFixture[str]) -> N
     assert "toy" in text
     assert "--factor" in text
     assert "Factor of the toy loss." in text
+    assert "toy: SINCERE times a factor" in " ".join(text.replace("│", " ").split())
     assert main(["completion", "fish"]) == 0
     script = capsys.readouterr().out
     assert "eps-supinfonce infonce toy" in script
@@ -70,18 +74,36 @@ def test_help_and_completion(verb: str, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_settings() -> None:
     assert TrainRequest.make(loss="toy", factor=3).hyper_parameters() == {"factor": 3.0}
-    with pytest.raises(sincere.errors.InputValueError, match="factor must be at least 0"):
+    with pytest.raises(InputValueError, match="factor must be at least 0"):
         TrainRequest.make(factor=-1)
 
 
-def test_reference_levels() -> None:
+def test_levels_and_repulsion_follow_from_the_denominator(monkeypatch: pytest.MonkeyPatch) -> None:
     labels = torch.arange(12) % 3
-    assert loss_levels("toy", labels) == loss_levels("sincere", labels)
+    for compute in (
+        lambda: loss_levels("toy", labels),
+        lambda: sincere.repulsion_meter(torch.eye(12), labels, loss="toy"),
+    ):
+        with pytest.raises(UnsupportedError, match="toy is not a loss of this family"):
+            compute()
+    family = replace(LOSSES["toy"], positives_in_denominator=True)
+    monkeypatch.setitem(LOSSES, "toy", family)
+    assert loss_levels("toy", labels) == loss_levels("supcon", labels)
+    assert sincere.repulsion_meter(torch.eye(12), labels, loss="toy").overall.share == 0
 
 
-def test_repulsion() -> None:
-    meter = sincere.repulsion_meter(torch.eye(12), torch.arange(12) % 3, loss="toy")
-    assert meter.overall.share == 0
+def test_hyper_parameters_of_one_name_must_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, message in (("epsilon", "another loss have different hyper-parameters called 'epsilon'"), ("dim", "two")):
+        clash = replace(LOSSES["toy"], hyper_parameters=(HyperParameter(name, 0.9, "A margin."),))
+        monkeypatch.setitem(LOSSES, "toy", clash)
+        with pytest.raises(InputValueError, match=message):
+            TrainRequest.make(loss="eps-supinfonce")
+
+
+def test_a_loss_that_takes_no_group_runs_on_one_device_only(data: str, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="the loss toy takes no group= and runs on one device only"):
+        sincere.train(data=data, loss="toy", devices=2, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_training_comparison_and_report(data: str, tmp_path: Path) -> None:
@@ -92,10 +114,10 @@ def test_training_comparison_and_report(data: str, tmp_path: Path) -> None:
     assert [row.loss for row in results.rows] == ["toy", "supcon"]
     assert LOSSES["toy"].margin_note in results.notes
     row = MetricsLog(tmp_path / "c" / "runs" / "toy-0" / "metrics.jsonl").rows()[-1]
-    assert row["chance"] > row["floor"] == 0
-    assert row["repulsion_share"] == 0
+    assert row.keys().isdisjoint({"chance", "floor", "repulsion_share"})
     page = (tmp_path / "c" / "report.html").read_text()
     assert "Toy" in page
     assert "#123456" in page
+    assert LOSSES["toy"].paper in page
     assert loss_colours(["toy"]) == {"toy": "#123456"}
     assert "factor = 2.0" in (tmp_path / "c" / "runs" / "toy-0" / "config.toml").read_text()

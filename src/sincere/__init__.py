@@ -5,6 +5,7 @@ The public names are loaded on first use, so that importing the package, and `si
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -62,16 +63,28 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        value = getattr(import_module(_HOME[name]), name)
-    except ModuleNotFoundError as error:
-        raise MissingPackageError(missing_package(f"sincere.{name}", error)) from error
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker should notice names that do not exist
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            value = getattr(import_module(_HOME[name]), name)
+        except ModuleNotFoundError as error:
+            return _missing(missing_package(f"sincere.{name}", error))
+        globals()[name] = value
+        return value
+
+
+def _missing(message: str) -> Callable[..., Any]:
+    """Return what stands for a function whose packages are not installed."""
+
+    def missing(*arguments: Any, **keywords: Any) -> Any:
+        raise MissingPackageError(message)
+
+    missing.__doc__ = message
+    return missing
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})

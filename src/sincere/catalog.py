@@ -54,11 +54,13 @@ class Loss:
         title: Its name in tables and figures.
         about: What it does, in a few words.
         paper: Link to the paper.
-        colour: In figures.
-        positives_in_denominator: Whether same-class items stand in its softmax denominator.
+        colour: Colour in figures.
+        positives_in_denominator: Whether the other positives stand in its softmax denominator; None for a loss of
+            another kind, which has no reference levels and no repulsion meter.
         needs_labels: False where the image itself is the label (self-supervised).
-        hyper_parameters: Its own. One called `epsilon` is the margin of `Formula`.
-        margin_note: What a reader of its margins should know.
+        hyper_parameters: The numbers that it has besides the temperature.
+        margin_parameter: Name of the hyper-parameter that is the margin `epsilon` of `Formula`, if there is one.
+        margin_note: A note for readers of its margins.
     """
 
     module: str
@@ -66,15 +68,18 @@ class Loss:
     about: str
     paper: str
     colour: str
-    positives_in_denominator: bool = False
+    positives_in_denominator: bool | None
     needs_labels: bool = True
     hyper_parameters: tuple[HyperParameter, ...] = ()
+    margin_parameter: str | None = None
     margin_note: str | None = None
 
-    def formula(self, **hyper_parameters: float) -> Formula:
-        """Return what the kernels compute, with these hyper-parameters in place of the defaults."""
+    def formula(self, **hyper_parameters: float) -> Formula | None:
+        """Return what the kernels compute, with these hyper-parameters in place of the defaults, or None."""
+        if self.positives_in_denominator is None:
+            return None
         values = {own.name: own.default for own in self.hyper_parameters} | hyper_parameters
-        return Formula(self.positives_in_denominator, values.get("epsilon", 0.0))
+        return Formula(self.positives_in_denominator, values[self.margin_parameter] if self.margin_parameter else 0.0)
 
     def load(self) -> Any:
         """Import and return its module class."""
@@ -88,6 +93,7 @@ LOSSES: dict[str, Loss] = {
         about="the denominator holds the positive and the negatives",
         paper="https://arxiv.org/abs/2309.14277",
         colour="#0072B2",
+        positives_in_denominator=False,
     ),
     "supcon": Loss(
         module="sincere.losses.modules:SupConLoss",
@@ -103,7 +109,9 @@ LOSSES: dict[str, Loss] = {
         about="SINCERE with a margin epsilon on the positive",
         paper="https://arxiv.org/abs/2211.05568",
         colour="#009E73",
+        positives_in_denominator=False,
         hyper_parameters=(HyperParameter("epsilon", 0.25, "Margin of eps-supinfonce; other losses have none."),),
+        margin_parameter="epsilon",
         margin_note="the paper does not compare margins of eps-SupInfoNCE: its epsilon asks for a margin of its own",
     ),
     "infonce": Loss(
@@ -112,6 +120,7 @@ LOSSES: dict[str, Loss] = {
         about="self-supervised: the views of one image are its positives",
         paper="https://arxiv.org/abs/1807.03748",
         colour="#CC79A7",
+        positives_in_denominator=False,
         needs_labels=False,
     ),
 }

@@ -7,7 +7,7 @@ reads a tensor's values back from an accelerator, because that would stall the t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -32,10 +32,14 @@ def choice(caller: str, argument: str, value: object, options: Iterable[str]) ->
     names = list(options)
     if isinstance(value, str) and value in names:
         return value
+    raise InputValueError(f"{caller}: {argument} {not_one_of(value, names)}")
+
+
+def not_one_of(value: object, names: Sequence[str]) -> str:
+    """Return the requirement that a value is one of some names, with the nearest one."""
     near = get_close_matches(str(value), names, n=1)
-    remedy = f"Did you mean {near[0]!r}?" if near else ""
-    requirement = f"{argument} must be one of {', '.join(map(repr, names))}"
-    raise InputValueError(wording(caller, requirement, repr(value), remedy))
+    hint = f". Did you mean {near[0]!r}?" if near else ""
+    return f"must be one of {', '.join(map(repr, names))}; got {value!r}{hint}"
 
 
 def number(

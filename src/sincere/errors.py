@@ -36,8 +36,8 @@ def missing_package(caller: str, error: ModuleNotFoundError) -> str:
         ModuleNotFoundError: What is missing is a part of this package.
 
     Example:
-        >>> missing_package("sincere train", ModuleNotFoundError("...", name="pydantic.fields"))
-        "sincere train needs pydantic, which is not installed; install it with: pip install 'sincere[all]'"
+        >>> missing_package("train", ModuleNotFoundError("...", name="pydantic.fields"))
+        "train needs pydantic, which is not installed; install it with: pip install 'sincere[all]'"
     """
     name = (error.name or "").partition(".")[0]
     if name in ("", "sincere"):

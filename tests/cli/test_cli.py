@@ -51,6 +51,9 @@ def test_help_names_every_setting_and_fits_the_terminal(
     assert max(map(len, text.splitlines())) <= 80
     for setting in REQUESTS[verb].settings():
         assert (setting.name.upper() if setting.positional else f"--{setting.name.replace('_', '-')} ") in text
+        assert setting.help.split()[0] in text
+    if any(setting.positional for setting in REQUESTS[verb].settings()):
+        assert "Arguments" in text
 
 
 def test_help_is_grouped_with_the_most_used_flags_first(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,6 +86,9 @@ def test_help_is_grouped_with_the_most_used_flags_first(capsys: pytest.CaptureFi
         ("train --sampler b", "balanced"),
         ("train --data pho", "photos/ photos.npz"),
         ("train --data photos/c", "photos/cat/"),
+        ("train --out pho", "photos/ photos.npz"),
+        ("evaluate pho", "photos/ photos.npz"),
+        ("train --vers", ""),
         ("report --fig", "--figures"),
         ("completion f", "fish"),
     ],
@@ -120,7 +126,7 @@ def test_what_is_not_installed_is_named_with_the_remedy(capsys: pytest.CaptureFi
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 2
     remedy = "install it with: pip install 'sincere[all]'"
-    assert result.stderr == f"sincere: sincere compare needs pydantic, which is not installed; {remedy}\n"
+    assert result.stderr == f"sincere: compare needs pydantic, which is not installed; {remedy}\n"
 
 
 def test_settings_from_a_file_hold_for_every_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,13 +146,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["trian"], "sincere: 'trian' is not a verb; did you mean 'train'?\n"),
         (["dance"], "sincere: 'dance' is not a verb; the verbs are compare, train, evaluate, transfer, report, "),
         (["train", "--data", "digts"], "did you mean 'digits'?\n"),
-        (["train", "--temperature", "0"], "sincere: train: temperature must be greater than 0; got 0.0\n"),
+        (["train", "--temperature", "0"], "sincere: train: temperature must be greater than 0; got '0'\n"),
         (["train", "--config", "missing.toml"], "sincere: missing.toml: no such file\n"),
         (["train", "--temprature", "1"], "sincere: train: unknown option: --temprature"),
         (["train", "--temprature", "1"], "Did you mean --temperature?\n"),
         (
             ["train", "--epochs", "many"],
-            'sincere: train: invalid value for --epochs: unable to convert "many" into int',
+            "sincere: train: epochs must be an integer; got 'many'\n",
         ),
         (["train", "--out", ""], "sincere: train: out must be the name of a folder\n"),
         (["train", "--config"], "sincere: train: --config needs a value\n"),
@@ -156,7 +162,14 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "--out", "/dev/null/run"], "sincere: "),
         (["train", "--loss", "sincer"], "Did you mean 'sincere'?\n"),
         (["train", "digits"], "sincere: train: unexpected argument 'digits'; --help lists the options\n"),
-        (["evaluate"], "sincere: evaluate: RUN is missing; --help explains it\n"),
+        (["train", "--epochs", "1.5"], "sincere: train: epochs must be an integer; got '1.5'\n"),
+        (["train", "--classes"], "sincere: train: --classes needs a value\n"),
+        (["train", "--data", ""], "sincere: train: data must not be empty; got ''\n"),
+        (["compare", "--losses", "--epochs", "3"], "sincere: compare: --losses needs a value\n"),
+        (["train", "--batch-size", "10000"], "sincere: train: batch_size must be at most"),
+        (["evaluate"], "sincere: evaluate: RUN is missing; put it before the options\n"),
+        (["evaluate", "--ks", "1", "5", "runs/x"], "sincere: evaluate: RUN is missing; put it before the options\n"),
+        (["transfer", "x"], "sincere: transfer: --to is missing; --help explains it\n"),
         (["train", "--resume", "--out", "nowhere"], "sincere: nowhere: holds no run to resume; leave out --resume"),
     ],
 )

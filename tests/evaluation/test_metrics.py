@@ -23,14 +23,14 @@ def part(n: int, n_classes: int, seed: int, d: int = 6) -> PartOutputs:
     return PartOutputs(torch.nn.functional.normalize(features, dim=1), features, labels, torch.arange(n) + 1000)
 
 
-def subject(n_classes: int = 4, ks: tuple[int, ...] = (1, 5)) -> ModelOutputs:
+def outputs(n_classes: int = 4, ks: tuple[int, ...] = (1, 5)) -> ModelOutputs:
     probe = Probe(torch.eye(n_classes, 6), torch.zeros(n_classes), 0.1)
     return ModelOutputs(part(80, n_classes, 0), part(30, n_classes, 1), ks, {"linear": probe})
 
 
 @pytest.mark.parametrize("family", METRICS)
 def test_a_value_for_each_test_image(family: str) -> None:
-    found = load_named(METRICS, family, caller="test", argument="metric")(subject())
+    found = load_named(METRICS, family, caller="test", argument="metric")(outputs())
     assert found
     for measure in found.values():
         assert measure.title
@@ -41,7 +41,7 @@ def test_a_value_for_each_test_image(family: str) -> None:
 
 
 def test_all_families_agree_on_the_nearest_neighbour() -> None:
-    s = subject(ks=(5,))
+    s = outputs(ks=(5,))
     families = {name: load_named(METRICS, name, caller="test", argument="metric")(s) for name in METRICS}
     assert list(families["knn"]) == ["knn5"]
     nearest_is_right = families["margin"]["margin"].values @ [1, -1] > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from typing import Any
 
@@ -85,3 +86,12 @@ def test_the_table_suggests() -> None:
         find_loss("sincer", caller="train")
     expected = "train: loss must be one of 'sincere', 'supcon', 'eps-supinfonce', 'infonce'; got 'sincer'."
     assert str(caught.value) == f"{expected} Did you mean 'sincere'?"
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_defaults_are_those_of_the_catalog(name: str) -> None:
+    module = LOSSES[name].load()
+    for callable_ in (module, module.function):
+        parameters = inspect.signature(callable_).parameters
+        for own in LOSSES[name].hyper_parameters:
+            assert parameters[own.name].default == own.default

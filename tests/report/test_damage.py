@@ -17,6 +17,7 @@ from rich.console import Console
 
 from sincere.cli import main
 from sincere.errors import DataError
+from sincere.messages import Messages
 from sincere.records.arrays import MAP, EmbeddingMap
 from sincere.records.files import read_json, write_json
 from sincere.records.npz import read_arrays, write_arrays
@@ -130,7 +131,7 @@ def test_every_single_value_replaced_gives_a_page_or_one_line(tmp_path: Path) ->
             except DataError as error:
                 refused.append(str(error))
                 continue
-            show(results, None, Console(file=io.StringIO()))
+            show(results, None, Messages(Console(file=io.StringIO())))
             if (*parents, last) not in shown and "manifest" not in parents:  # which has a test of its own
                 write_report(tmp_path, figures=False)
                 shown.add((*parents, last))

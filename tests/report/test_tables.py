@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from sincere.messages import Messages
 from sincere.records.estimates import Estimate
 from sincere.records.results import Difference, LossSummary, Results
 from sincere.report.tables import finding, number, show, summary_table
@@ -21,7 +22,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 def printed(results: Results, width: int = 80) -> str:
     text = io.StringIO()
-    show(results, Path("report.html"), Console(file=text, width=width))
+    show(results, Path("report.html"), Messages(Console(file=text, width=width)))
     return text.getvalue()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 from typing import get_type_hints
 
@@ -34,3 +36,36 @@ def test_typed_keywords_are_those_of_the_signature(name: str) -> None:
     typed = get_type_hints(getattr(keywords, f"{name.capitalize()}Keywords"))
     shown = inspect.signature(getattr(sincere, name)).parameters
     assert typed.keys() == {key for key, p in shown.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_help_documents_every_setting(name: str) -> None:
+    text = inspect.getdoc(getattr(sincere, name)) or ""
+    for setting in REQUESTS[name].settings():
+        assert f"    {setting.name}: " in text
+
+
+def test_a_type_checker_rejects_what_fails_at_run_time(tmp_path: Path) -> None:
+    """Wrong names and wrong types are errors for mypy, sensible calls are not."""
+    code = """
+from pathlib import Path
+import sincere, torch
+sincere.train(data=Path("photos"), epochs=3, classes=["a", "b"], out="run")
+sincere.evaluate("run", data=Path("photos"), ks=(1, 5))
+loss: torch.Tensor = sincere.SINCERELoss(temperature=0.1, group="world")(torch.eye(4), torch.arange(4))
+"""
+    wrong = {
+        "sincere.nosuch": "attr-defined",
+        "sincere.train(epohs=3)": "call-arg",
+        "sincere.train(epochs='x')": "arg-type",
+    }
+    (tmp_path / "good.py").write_text(code)
+    (tmp_path / "bad.py").write_text("import sincere\n" + "\n".join(wrong) + "\n")
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(tmp_path / "cache")]
+    good, bad = (
+        subprocess.run([*command, name], capture_output=True, text=True, check=False, cwd=tmp_path).stdout
+        for name in ("good.py", "bad.py")
+    )
+    assert good == ""
+    errors = [line for line in bad.splitlines() if ": error:" in line]
+    assert [line.rpartition("[")[2].rstrip("]") for line in errors] == list(wrong.values())

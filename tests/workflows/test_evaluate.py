@@ -219,7 +219,7 @@ def test_bad_folders_and_data(finished: Path, tmp_path: Path, capsys: pytest.Cap
     assert main(["evaluate", str(tmp_path / "nothing")]) == 2
     assert capsys.readouterr().err.endswith("nothing: holds no run; config.toml is missing\n")
     assert main(["evaluate"]) == 2
-    assert capsys.readouterr().err == "sincere: evaluate: RUN is missing; --help explains it\n"
+    assert capsys.readouterr().err == "sincere: evaluate: RUN is missing; put it before the options\n"
     assert main(["transfer", str(tmp_path)]) == 2
     assert capsys.readouterr().err == "sincere: transfer: --to is missing; --help explains it\n"
     folder = finished_copy(finished, tmp_path)

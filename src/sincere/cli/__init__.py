@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
 
@@ -18,7 +18,7 @@ from sincere.errors import InputValueError, SincereError, missing_package
 VERBS: dict[str, str] = {  # each has a module of its name, and a request in sincere.settings.requests
     "compare": "train several losses on the same data, compare them, write a report",
     "train": "learn an embedding from labelled images",
-    "evaluate": "evaluate the model of a run: every metric with its confidence interval",
+    "evaluate": "evaluate the model of a run, with confidence intervals",
     "transfer": "evaluate the model of a run on another data set",
     "report": "write the report of stored results again",
     "datasets": "list the data sets known by name",
@@ -43,12 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"sincere {__version__}")
         return 0
     verb, rest = words[0], words[1:]
-    if verb == COMPLETE:
-        from sincere.cli.completion import complete
-
-        complete(words)
-        return 0
-    if verb not in VERBS:
+    if verb not in VERBS and verb != COMPLETE:
         near = get_close_matches(verb, VERBS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"the verbs are {', '.join(VERBS)}"
         return _fail(f"{verb!r} is not a verb; {hint}")
@@ -70,18 +65,20 @@ def _ignore_interrupts() -> None:
 
 
 def _run(verb: str, rest: list[str]) -> int:
-    """Run a verb; what goes wrong is one line."""
+    """Run a verb; report an error in one line."""
     try:
         _check_ranks()
-        run: Callable[[list[str]], None] = import_module(f"sincere.cli.{verb}").main
-        run(rest)
+        if verb == COMPLETE:
+            import_module("sincere.cli.completion").complete([verb, *rest])
+        else:
+            import_module(f"sincere.cli.{verb}").main(rest)
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where it is noticed that nobody reads it
         return 0
     except SincereError as error:
         return _fail(str(error), error.exit_code)
     except ModuleNotFoundError as error:
-        return _fail(missing_package(f"sincere {verb}", error))
+        return _fail(missing_package(verb, error))
     except OSError as error:
         if isinstance(error, BrokenPipeError):  # the reader of our output went away, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -108,7 +105,7 @@ def _help() -> str:
     return (
         "sincere: supervised contrastive learning\n\n"
         f"usage: sincere VERB [options]\n\n{verbs}\n\n"
-        "`sincere VERB --help` explains the options of a verb; `sincere --version` prints the version."
+        "`sincere VERB --help` explains a verb; `sincere --version` prints the version."
     )
 
 

@@ -10,7 +10,7 @@ from sincere.settings.requests import REQUESTS, CompletionRequest
 
 
 def main(arguments: list[str]) -> None:
-    """Run the verb."""
+    """Print a completion script."""
     request = parse_request(CompletionRequest, arguments)
     print(_all_verbs().generate_completion(shell=request.shell))
 
@@ -21,7 +21,7 @@ def complete(words: list[str]) -> None:
 
 
 def _all_verbs() -> App:
-    app = App(name="sincere")
+    app = App(name="sincere", version_flags=[])
     for verb, about in VERBS.items():
         add_command(app, REQUESTS[verb], about=about)
     return app

@@ -12,7 +12,7 @@ from sincere.settings.requests import DatasetsRequest
 
 
 def main(arguments: list[str]) -> None:
-    """Run the verb."""
+    """List the data sets."""
     request = parse_request(DatasetsRequest, arguments)
     root = request.data_dir or LoadOptions().root
     table = Table(box=None, header_style="bold")

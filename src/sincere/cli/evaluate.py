@@ -7,7 +7,7 @@ from sincere.settings.requests import EvaluateRequest
 
 
 def main(arguments: list[str]) -> None:
-    """Run the verb."""
+    """Evaluate a run."""
     request = parse_request(EvaluateRequest, arguments)
     from sincere.workflows.evaluate import run_evaluation
 

@@ -6,7 +6,7 @@ Cyclopts parses; values are checked by the request alone, so that flags, TOML fi
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from glob import escape
 from pathlib import Path
 from types import GenericAlias, NoneType
@@ -61,6 +61,9 @@ def given_settings(record: type[Request], arguments: Sequence[str]) -> dict[str,
     except CycloptsError as error:
         raise InputValueError(f"{record.verb}: {_one_line(error, arguments)}") from None
     flags = dict(bound.arguments)
+    for name, value in flags.items():
+        if value == ():
+            raise InputValueError(f"{record.verb}: --{name.replace('_', '-')} needs a value")
     config = flags.pop(CONFIG, None)
     return {**(read_settings(Path(config)) if config is not None else {}), **flags}
 
@@ -79,12 +82,10 @@ def _command(record: type[Request]) -> Any:
     settings = sorted(record.settings(), key=lambda setting: _rank(record, setting))
     titles = [MOST_USED, *dict.fromkeys(setting.concern for setting in record.settings())]
     groups = {title: Group(title, sort_key=number) for number, title in enumerate(titles, start=1)}
-    parameters = [
-        _parameter(setting, groups[MOST_USED if setting.name in record.most_used else setting.concern])
-        for setting in settings
-    ]
-    config = Parameter(help=CONFIG_HELP, group=groups.get(record.title), converter=_as_given)
-    parameters.append(_keyword(CONFIG, Annotated[Path | None, config], None))
+    parameters = [_parameter(setting, groups.get(_title(record, setting))) for setting in settings]
+    if record.takes_config:
+        config = Parameter(help=CONFIG_HELP, group=groups[record.title], converter=_as_given, completer=_paths)
+        parameters.append(_keyword(CONFIG, Annotated[Path | None, config], None))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return command
 
@@ -100,21 +101,29 @@ def _examples(record: type[Request]) -> str:
     return "Examples:\n" + "\n".join(lines) if record.examples else ""
 
 
+def _title(record: type[Request], setting: Setting) -> str:
+    """Return the title of a flag's group in the help; positional arguments have cyclopts' own."""
+    if setting.positional:
+        return ""
+    return MOST_USED if setting.name in record.most_used else setting.concern
+
+
 def _rank(record: type[Request], setting: Setting) -> tuple[bool, int]:
     """Return the position of a flag in the help: positional arguments, then the most used, then the rest."""
     used = record.most_used
     return not setting.positional, used.index(setting.name) if setting.name in used else len(used)
 
 
-def _parameter(setting: Setting, group: Group) -> inspect.Parameter:
+def _parameter(setting: Setting, group: Group | None) -> inspect.Parameter:
     kind = _kind(setting)
     shown = " ".join(map(str, setting.default)) if isinstance(setting.default, tuple) else setting.default
+    placed: dict[str, Any] = {} if group is None else {"group": group}
     parameter = Parameter(
+        **placed,
         help=" ".join(setting.help.split()),
-        group=None if setting.positional else group,
         show_default=(lambda value: shown) if shown is not None and shown is not False else False,
-        converter=None if kind in (bool, int, float) else _as_given,
-        completer=_data_sources if setting.choices is not None and setting.choices.paths else None,
+        converter=None if kind is bool else _as_given,
+        completer=_completer(setting, kind),
         consume_multiple=get_origin(kind) is tuple,
         allow_repeating=True,  # the last one counts
         negative_iterable=(),
@@ -145,21 +154,35 @@ def _kind(setting: Setting) -> Any:
     return GenericAlias(tuple, (kind, ...)) if several else kind
 
 
+def _completer(setting: Setting, kind: Any) -> Callable[[CompletionContext], list[str]] | None:
+    """Return what completes values that are not in a fixed list of names."""
+    if setting.choices is not None and setting.choices.paths:
+        return _data_sources
+    return _paths if kind is Path else None
+
+
 def _data_sources(context: CompletionContext) -> list[str]:
     """Return what may stand for data: names of data sets, folders and files."""
+    return [*(name for name in DATASETS if name.startswith(context.incomplete)), *_paths(context)]
+
+
+def _paths(context: CompletionContext) -> list[str]:
+    """Return the files and folders that an unfinished path may mean; folders end with a slash."""
     folder, _, start = context.incomplete.rpartition("/")
     where = Path(folder + "/" if context.incomplete.startswith("/") else folder or ".").expanduser()
     matches = sorted(path for path in where.glob(f"{escape(start)}*") if start or not path.name.startswith("."))
     prefix = f"{folder}/" if "/" in context.incomplete else ""
-    paths = [f"{prefix}{path.name}{'/' if path.is_dir() else ''}" for path in matches]
-    return [*(name for name in DATASETS if name.startswith(context.incomplete)), *paths]
+    return [f"{prefix}{path.name}{'/' if path.is_dir() else ''}" for path in matches]
 
 
 def _one_line(error: CycloptsError, arguments: Sequence[str]) -> str:
     """Return what is wrong with the command line."""
     if isinstance(error, MissingArgumentError) and error.argument is not None:
         name = error.argument.name
-        return f"{name} needs a value" if name in arguments else f"{name} is missing; --help explains it"
+        if name in arguments:
+            return f"{name} needs a value"
+        where = "; --help explains it" if name.startswith("--") else "; put it before the options"
+        return f"{name} is missing{where}"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         return f"unexpected argument {error.unused_tokens[0]!r}; --help lists the options"
     message = " ".join(str(error).split()).removesuffix(".")

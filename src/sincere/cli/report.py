@@ -11,7 +11,7 @@ from sincere.settings.requests import ReportRequest
 
 
 def main(arguments: list[str]) -> None:
-    """Run the verb."""
+    """Write the report."""
     request = parse_request(ReportRequest, arguments)
     from sincere.report.page import write_report
 

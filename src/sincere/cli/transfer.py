@@ -7,7 +7,7 @@ from sincere.settings.requests import TransferRequest
 
 
 def main(arguments: list[str]) -> None:
-    """Run the verb."""
+    """Evaluate a run on another data set."""
     request = parse_request(TransferRequest, arguments)
     from sincere.workflows.transfer import run_transfer
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from sincere.catalog import load_named
 from sincere.data.load_options import LoadOptions
-from sincere.errors import DataError
+from sincere.errors import DataError, MissingPackageError, missing_package
 
 if TYPE_CHECKING:
     import torch
@@ -99,7 +99,10 @@ def load_dataset(
     options = LoadOptions(size=size, skip_bad_images=skip_bad_images, download=download, seed=seed, device=device)
     if data_dir is not None:
         options = replace(options, root=Path(data_dir))
-    return load_source(source, options, classes=classes)
+    try:
+        return load_source(source, options, classes=classes)
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(missing_package("load_dataset", error)) from error
 
 
 def load_source(source: str | Path, options: LoadOptions, *, classes: Sequence[str] | None = None) -> Dataset:

@@ -54,8 +54,8 @@ class Sampler(ABC):
     def visits(self, step: int) -> Indices:
         """Return a visit number for each image of batch `step`; no image ever has the same number twice."""
 
-    def describe(self, n_views: int) -> str:
-        """Return a line with the mean number of positives per anchor, from the batches of the first epoch.
+    def describe(self, n_views: int) -> tuple[str, str | None]:
+        """Return a line with the mean number of positives per anchor in the first epoch, and a warning or None.
 
         A repeated image is counted once: a copy of the anchor is not a positive.
         """
@@ -66,9 +66,8 @@ class Sampler(ABC):
             each = counts[inverse] * n_views - 1
             positives, without, anchors = positives + each.sum(), without + (each == 0).sum(), anchors + len(each)
         line = f"batches of {self.batch_size} images x {n_views} views: {positives / anchors:.1f} positives per anchor"
-        if without:
-            line += f"; warning: {without / anchors:.0%} of the anchors have none and contribute nothing"
-        return line
+        warning = f"{without / anchors:.0%} of the anchors have no positive and contribute nothing to the loss"
+        return line, warning if without else None
 
 
 class ShuffleSampler(Sampler):

@@ -8,10 +8,10 @@ from sincere.evaluation.model_outputs import Metric, ModelOutputs
 from sincere.evaluation.neighbours import find_neighbours
 
 
-def measure(subject: ModelOutputs) -> dict[str, Metric]:
+def measure(outputs: ModelOutputs) -> dict[str, Metric]:
     """Return, for each k, 1 for each test image that its k nearest training images classify correctly, else 0."""
-    predictions, labels = subject.neighbours.predictions, subject.test.labels
-    correct = {k: (predictions[k] == labels).double().cpu().numpy() for k in sorted(subject.ks)}
+    predictions, labels = outputs.neighbours.predictions, outputs.test.labels
+    correct = {k: (predictions[k] == labels).double().cpu().numpy() for k in sorted(outputs.ks)}
     return {f"knn{k}": Metric(f"{k}-NN accuracy", values) for k, values in correct.items()}
 
 

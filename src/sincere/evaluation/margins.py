@@ -40,9 +40,9 @@ class Margin:
         return round(self.target_median - self.noise_median, 12)
 
 
-def measure(subject: ModelOutputs) -> dict[str, Metric]:
+def measure(outputs: ModelOutputs) -> dict[str, Metric]:
     """Return the target and noise similarity of every test image (n, 2)."""
-    similarities = subject.neighbours.target_similarity, subject.neighbours.noise_similarity
+    similarities = outputs.neighbours.target_similarity, outputs.neighbours.noise_similarity
     pairs = np.stack([x.double().cpu().numpy() for x in similarities], axis=1)
     return {"margin": Metric("margin", pairs, share=False)}
 

@@ -76,12 +76,12 @@ class Probe:
 TITLES = {"linear": "linear probe", "linear_paper": "linear probe (SGD)"}
 
 
-def measure(subject: ModelOutputs) -> dict[str, Metric]:
+def measure(outputs: ModelOutputs) -> dict[str, Metric]:
     """Return, for each probe, 1 for each test image that it classifies correctly, else 0."""
-    test = subject.test
+    test = outputs.test
     return {
         name: Metric(TITLES[name], probe.correct(test.features, test.labels).cpu().numpy())
-        for name, probe in subject.probes.items()
+        for name, probe in outputs.probes.items()
     }
 
 

@@ -30,9 +30,9 @@ class Retrieval:
     map_at_r: Tensor
 
 
-def measure(subject: ModelOutputs) -> dict[str, Metric]:
+def measure(outputs: ModelOutputs) -> dict[str, Metric]:
     """Return precision@1, recall@k, R-precision and MAP@R of test images among training images."""
-    train, test, ks = subject.train, subject.test, sorted({1, *subject.ks})
+    train, test, ks = outputs.train, outputs.test, sorted({1, *outputs.ks})
     retrieval = retrieve(test.embeddings, test.labels, train.embeddings, train.labels, ks=ks)
     named = {"precision1": ("precision@1", retrieval.recall[1])}
     named |= {f"recall{k}": (f"recall@{k}", retrieval.recall[k]) for k in ks if k > 1}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sincere import checks
 from sincere.catalog import LOSSES, Formula, find_loss
-from sincere.errors import InputTypeError, InputValueError
+from sincere.errors import InputTypeError, InputValueError, UnsupportedError
 from sincere.losses.pairs import Contrast, contrast_batch, contrast_with_keys
 from sincere.shapes import KeyRows, Rows, Scalar
 
@@ -41,6 +41,7 @@ def check_formula(caller: str, loss: str, hyper_parameters: Mapping[str, float])
 
     Raises:
         InputTypeError, InputValueError: There is no such loss or hyper-parameter, or a value is out of range.
+        UnsupportedError: The loss is of another kind.
     """
     entry = find_loss(loss, caller=caller)
     allowed = {parameter.name: parameter for parameter in entry.hyper_parameters}
@@ -49,7 +50,10 @@ def check_formula(caller: str, loss: str, hyper_parameters: Mapping[str, float])
             has = f"hyper-parameters {', '.join(allowed)}" if allowed else "no hyper-parameter besides the temperature"
             raise InputTypeError(f"{caller}: unexpected keyword argument {name!r}; {loss} has {has}")
         checks.number(caller, name, value, least=allowed[name].least)
-    return entry.formula(**hyper_parameters)
+    formula = entry.formula(**hyper_parameters)
+    if formula is None:
+        raise UnsupportedError(f"{caller}: {loss} is not a loss of this family: its terms are not known here")
+    return formula
 
 
 def check_labelled_loss(caller: str, loss: str) -> None:

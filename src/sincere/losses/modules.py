@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -65,6 +65,11 @@ class ContrastiveLoss(nn.Module):
 class SupervisedContrastiveLoss(ContrastiveLoss):
     """A loss of embeddings and labels."""
 
+    if TYPE_CHECKING:  # nn.Module hides what forward takes and returns
+
+        def __call__(self, embeddings: Tensor, labels: Tensor, **options: Unpack[KeyOptions]) -> Tensor:
+            """Return the loss."""
+
     @lists_options(KeyOptions)
     def forward(self, embeddings: Tensor, labels: Tensor, **options: Unpack[KeyOptions]) -> Tensor:
         """Return the loss.
@@ -123,6 +128,10 @@ class InfoNCELoss(ContrastiveLoss):
     """`info_nce_loss` as a module; paper: https://arxiv.org/abs/1807.03748."""
 
     function = staticmethod(info_nce_loss)
+    if TYPE_CHECKING:
+
+        def __call__(self, embeddings: Tensor, **options: Unpack[KeyOptions]) -> Tensor:
+            """Return the loss."""
 
     @lists_options(KeyOptions)
     def forward(self, embeddings: Tensor, **options: Unpack[KeyOptions]) -> Tensor:

@@ -12,7 +12,7 @@ from torch.nn.functional import interpolate, normalize
 
 from sincere import checks
 from sincere.catalog import ENCODERS, HEADS, TIMM, load_named
-from sincere.errors import DataError, InputValueError
+from sincere.errors import DataError, InputValueError, first_line
 from sincere.models.norms import with_group_norms
 from sincere.records.files import read_json, write_json
 from sincere.records.model import ModelSpec
@@ -160,7 +160,7 @@ def _n_features(encoder: nn.Module, spec: ModelSpec) -> int:
     try:
         output: Tensor = encoder.eval()(torch.zeros(1, spec.channels, spec.size, spec.size))
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line(error)
         requirement = f"encoder {spec.encoder} must take images of {spec.size} px ({reason})"
         raise InputValueError(checks.wording("model", requirement, spec.size)) from error
     finally:
@@ -190,7 +190,7 @@ def load_spec(folder: Path) -> ModelSpec:
     except FileNotFoundError as error:
         raise DataError(f"{folder}: holds no model; {SPEC} is missing") from error
     except ValidationError as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise DataError(f"{folder}: its model is damaged ({reason})") from error
 
 

@@ -27,8 +27,8 @@ class PerImage:
         ids: Which image of the source each is (n,).
         labels: Their classes (n,).
         predictions: Class of the nearest training image (n,).
-        target_ids: Training image of the same class that is nearest (n,).
-        noise_ids: Of another class (n,).
+        target_ids: Nearest training image of the same class (n,).
+        noise_ids: Nearest training image of another class (n,).
         values: For each metric (n,), whose mean is its value, or (n, 2), whose difference of medians is.
     """
 

@@ -16,9 +16,9 @@ class ModelSpec(BaseModel):
         dim: Length of an embedding; without a head it is the encoder's.
         channels: 1 for grey images, 3 for colour.
         size: Side of the input, in pixels.
-        mean: Of each channel, in shares of 255; subtracted.
-        std: Of each channel; divided by.
-        class_names: Of the data it learned from, in label order.
+        mean: Mean of each channel, as a fraction of 255; subtracted from the pixels.
+        std: Standard deviation of each channel; the pixels are divided by it.
+        class_names: Names of the classes it was trained on, in label order.
         norm: "batch", or "group" where batch norms are replaced by group norms.
     """
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from sincere.catalog import loss_title
+from sincere.catalog import LOSSES, loss_title
 from sincere.records.arrays import MAP
 from sincere.records.config import CONFIG
 from sincere.records.log import METRICS
@@ -321,7 +321,10 @@ def _sentence(note: str) -> str:
 
 
 def _loss(loss: str, losses: Sequence[str]) -> Html:
-    return tag("span", _dot(loss_colours(losses)[loss]), loss_title(loss), class_="loss")
+    title: Html | str = loss_title(loss)
+    if loss in LOSSES:
+        title = tag("a", title, href=LOSSES[loss].paper, title=f"Paper: {LOSSES[loss].about}")
+    return tag("span", _dot(loss_colours(losses)[loss]), title, class_="loss")
 
 
 def _dot(colour: str) -> Html:

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.cells import cell_len
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from sincere.catalog import DEFAULT_LOSS, LOSSES, loss_title
-from sincere.checks import printable
+from sincere.messages import Messages
 from sincere.records.estimates import Estimate
 from sincere.records.files import write_atomic
 from sincere.records.results import ABOUT_LOSSES, CSV, Difference, LossSummary, Results
@@ -135,15 +134,17 @@ def _terminal_cell(cell: Cell) -> Text:
     return text
 
 
-def show(results: Results, page: Path | None, console: Console) -> None:
-    """Print the summary table, the notes, the finding and the path of the report."""
+def show(results: Results, page: Path | None, messages: Messages) -> None:
+    """Print the summary table, the notes, the finding and the path of the report, unless quiet."""
+    if messages.quiet:
+        return
+    console = messages.console
     for table in terminal_tables(results, console.width):
         console.print()
         console.print(table, width=max(console.width, console.measure(table).maximum), crop=False)
-    console.print()
-    lines = [f"note: {note}" for note in results.notes] + [finding(results)]
+    lines = ["", *(f"note: {note}" for note in results.notes), finding(results)]
     for line in [*lines, f"report: {page}"] if page is not None else lines:
-        console.print(printable(line), soft_wrap=True, highlight=False, markup=False)
+        messages.say(line)
 
 
 def finding(results: Results) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from sincere.settings.record import Choices, Settings
 
@@ -13,7 +13,7 @@ DATA_HELP = "a name (`sincere datasets` lists them), a folder of class folders, 
 
 
 class DataSettings(Settings):
-    """Which labelled images."""
+    """The labelled images, and how they are read."""
 
     title: ClassVar[str] = "Data"
 
@@ -28,11 +28,6 @@ class DataSettings(Settings):
     """Side of the network's input, in pixels. Default: the images' own, or 32 where they vary."""
     skip_bad_images: bool = False
     """Leave out images that cannot be read, instead of stopping."""
-
-    @field_validator("source", mode="before")
-    @classmethod
-    def _text(cls, value: object) -> object:
-        return str(value) if isinstance(value, Path) else value
 
 
 def source_name(data: str) -> str:

@@ -11,7 +11,7 @@ from typing import Literal, TypedDict
 
 
 class DataKeywords(TypedDict, total=False):
-    """Which labelled images."""
+    """The labelled images, and how they are read."""
 
     data: str | Path
     classes: Sequence[str] | None
@@ -152,7 +152,7 @@ class CompareKeywords(
 
 
 class DeviceKeywords(TypedDict, total=False):
-    """Which device."""
+    """The device that computes."""
 
     device: str
 

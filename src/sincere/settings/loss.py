@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import ConfigDict, Field, model_validator
 
 from sincere.catalog import DEFAULT_LOSS, LOSSES, HyperParameter
+from sincere.errors import InputValueError
 from sincere.settings.record import Choices, Setting, Settings
 
 
@@ -31,7 +32,11 @@ class LossSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _with_defaults(cls, values: Any) -> Any:
-        return {own.name: own.default for own in _hyper_parameters().values()} | values
+        known = _hyper_parameters()
+        for name in values:
+            if name not in known and name not in {field.alias or key for key, field in cls.model_fields.items()}:
+                raise ValueError(f"{name} is not a setting of the losses")
+        return {own.name: own.default for own in known.values()} | values
 
     @model_validator(mode="after")
     def _in_range(self) -> LossSettings:
@@ -53,5 +58,15 @@ class NamedLossSettings(LossSettings):
 
 
 def _hyper_parameters() -> dict[str, HyperParameter]:
-    """Return the hyper-parameters of all losses by name."""
-    return {own.name: own for loss in LOSSES.values() for own in loss.hyper_parameters}
+    """Return the hyper-parameters of all losses by name.
+
+    Raises:
+        InputValueError: Two losses have different ones of the same name, which one flag could not serve.
+    """
+    known: dict[str, HyperParameter] = {}
+    for name, loss in LOSSES.items():
+        for own in loss.hyper_parameters:
+            if known.setdefault(own.name, own) != own:
+                problem = f"{name} and another loss have different hyper-parameters called {own.name!r}"
+                raise InputValueError(f"catalog: {problem}; give one of them another name")
+    return known

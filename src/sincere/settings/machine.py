@@ -13,7 +13,7 @@ MOST_THREADS = 256
 
 
 class DeviceSettings(Settings):
-    """Which device."""
+    """The device that computes."""
 
     title: ClassVar[str] = "Machine"
 

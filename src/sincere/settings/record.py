@@ -6,7 +6,7 @@ records as one flat list of names: as flags, as keys of a TOML file and as Pytho
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,6 +20,20 @@ from sincere import checks
 from sincere.errors import InputValueError
 
 MANY = 10**6  # more than anyone needs, and far from where numbers overflow
+# What pydantic's errors mean in plain words, by their kind.
+REQUIREMENTS = {
+    "int_parsing": "must be an integer",
+    "int_type": "must be an integer",
+    "int_from_float": "must be an integer",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "tuple_type": "must be a list",
+    "too_short": "must have at least one value",
+    "string_too_short": "must not be empty",
+    "string_type": "must be text",
+    "bool_parsing": "must be true or false",
+    "path_type": "must be a path",
+}
 Seed = Annotated[int, FieldInfo(ge=0, lt=2**63)]
 
 
@@ -38,20 +52,30 @@ class Choices:
     paths: bool = False
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
-        """Check a value after its type."""
+        """Check a value after its type; a path becomes text before."""
+        if self.paths:
+            return core_schema.no_info_before_validator_function(_text, handler(source))
         return core_schema.no_info_after_validator_function(self.check, handler(source))
 
     def check(self, value: Any) -> Any:
         """Return the value if it can be chosen, else raise with the nearest name."""
-        if value is None or self.paths or value in self.names:
+        if value is None or value in self.names or (self.prefix is not None and value.startswith(self.prefix)):
             return value
-        if self.prefix is not None and value.startswith(self.prefix):
-            return value
-        names = [repr(name) for name in self.names] + ([f"'{self.prefix}NAME'"] if self.prefix else [])
-        near = get_close_matches(value, list(self.names), n=1)
-        hint = f". Did you mean {near[0]!r}?" if near else ""
-        message = f"must be one of {', '.join(names)}; got {value!r}{hint}"
+        names = [*self.names, *([f"{self.prefix}NAME"] if self.prefix else [])]
+        message = checks.not_one_of(value, names)
         raise PydanticCustomError("choice", "{message}", {"message": message})
+
+    def explained(self) -> str:
+        """Return what each name stands for, if their table says so."""
+        table = self.names if isinstance(self.names, Mapping) else {}
+        lines = [f"{name}: {item.about}" for name, item in table.items() if hasattr(item, "about")]
+        return f" {'; '.join(lines)}." if lines else ""
+
+
+def _text(value: Any) -> Any:
+    if value == "":  # not by a constraint, for which pydantic would refuse file names that are not UTF-8
+        raise PydanticCustomError("choice", "must not be empty; got ''")
+    return str(value) if isinstance(value, Path) else value
 
 
 @dataclass(frozen=True)
@@ -95,14 +119,15 @@ class Settings(BaseModel):
         """Yield the settings of this record."""
         for attribute, field in cls.model_fields.items():
             marks = [*field.metadata, *(mark for item in get_args(field.annotation) for mark in get_args(item)[1:])]
+            choices = next((mark for mark in marks if isinstance(mark, Choices)), None)
             yield Setting(
                 name=field.alias or attribute,
                 annotation=field.annotation,
                 default=None if field.is_required() else field.default,
                 required=field.is_required(),
-                help=field.description or "",
+                help=(field.description or "") + (choices.explained() if choices is not None else ""),
                 concern=cls.title,
-                choices=next((mark for mark in marks if isinstance(mark, Choices)), None),
+                choices=choices,
                 positional=any(isinstance(mark, Positional) for mark in marks),
             )
 
@@ -122,6 +147,7 @@ class Request(Settings):
     title: ClassVar[str] = "Run"
     verb: ClassVar[str] = ""  # its name on the command line, for messages
     most_used: ClassVar[tuple[str, ...]] = ()  # settings that stand first in the help
+    takes_config: ClassVar[bool] = True  # whether a TOML file may hold its settings
     examples: ClassVar[tuple[tuple[str, str], ...]] = ()  # commands, and what each does
 
     @classmethod
@@ -137,10 +163,14 @@ class Request(Settings):
     def settings(cls) -> Iterator[Setting]:
         """Yield the settings of all its records, then its own."""
         concerns = cls.concerns()
-        for record in concerns.values():
-            yield from record.settings()
-        # its own: fields that are not records
-        yield from (setting for setting in super().settings() if setting.name not in concerns)
+        own = [setting for setting in super().settings() if setting.name not in concerns]
+        seen = set[str]()
+        for setting in [*(setting for record in concerns.values() for setting in record.settings()), *own]:
+            if setting.name in seen:
+                problem = f"two settings are called {setting.name!r}"
+                raise InputValueError(f"{cls.verb}: {problem}; give the hyper-parameter of the loss another name")
+            seen.add(setting.name)
+            yield setting
 
     @classmethod
     def make(cls, /, **settings: Any) -> Self:
@@ -149,15 +179,16 @@ class Request(Settings):
         Raises:
             InputValueError: One line that names the setting, what it must be, and what came.
         """
+        known = {setting.name: setting for setting in cls.settings()}
         for name, value in settings.items():
-            if isinstance(value, str | Path) and "\0" in str(value):
-                raise InputValueError(f"{cls.verb}: {name} must not contain a null character; got {value!r}")
-        known = [setting.name for setting in cls.settings()]
-        for name in settings:
             if name not in known:
                 near = get_close_matches(name, known, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise InputValueError(f"{cls.verb}: {name} is not a setting{hint}")
+            if isinstance(value, str | Path) and "\0" in str(value):
+                raise InputValueError(f"{cls.verb}: {name} must not contain a null character; got {value!r}")
+            if isinstance(value, bool) and known[name].annotation is not bool:
+                raise InputValueError(f"{cls.verb}: {name} must not be a boolean; got {value!r}")
         concerns = cls.concerns()
         values = dict(settings)
         try:
@@ -203,5 +234,5 @@ def _one_line(error: ValidationError) -> str:
         return f"{name} {first['msg']}"
     if first["type"] == "value_error":
         return str(first["msg"].removeprefix("Value error, "))
-    requirement = first["msg"].replace("Input should", "must")
+    requirement = REQUIREMENTS.get(first["type"]) or first["msg"].replace("Input should", "must")
     return f"{name} {requirement[:1].lower()}{requirement[1:]}; got {checks.printable(repr(first['input']))}"

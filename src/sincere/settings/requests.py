@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from sincere.catalog import COMPARED_LOSSES, LOSSES
 from sincere.records.comparison import RUNS
+from sincere.records.config import CONFIG, read_config
 from sincere.settings.data import DATA_HELP, DataSettings, source_name
 from sincere.settings.evaluation import EvaluationSettings
 from sincere.settings.loss import LossSettings, NamedLossSettings
@@ -18,8 +19,8 @@ from sincere.settings.model import ModelSettings
 from sincere.settings.optimisation import BatchSettings, OptimisationSettings, ValidationSettings
 from sincere.settings.record import MANY, Choices, Positional, Request, Seed, named_folder
 
-# Settings that say where a run is computed, not what it is.
-WHERE = {"data", "data_dir", "device", "devices", "nodes", "threads"}
+# Settings that say where a run is computed, not what it is: they may differ when it is resumed.
+PLACEMENT = {"data", "data_dir", "device", "devices", "nodes", "threads"}
 
 
 class RunSettings(Request):
@@ -94,6 +95,14 @@ class TrainRequest(RunSettings):
     def folder(self) -> Path:
         """Return the folder of the run."""
         return self.out or Path("runs") / f"{source_name(self.data.source)}-{self.loss.name}-{self.seed}"
+
+    @classmethod
+    def make_or_resume(cls, /, **settings: Any) -> Self:
+        """Return a checked request; one that resumes a run has the run's settings, but for those that are given."""
+        request = cls.make(**settings)
+        if request.resume and (request.folder() / CONFIG).exists():
+            return cls.make(**{**read_config(request.folder()), **settings})
+        return request
 
     def run_settings(self) -> RunSettings:
         """Return the part that decides the weights."""
@@ -216,6 +225,7 @@ class EvaluateRequest(MeasureRequest):
     """
 
     verb: ClassVar[str] = "evaluate"
+    most_used: ClassVar[tuple[str, ...]] = ("metrics", "ks", "probe", "data", "device", "report")
     examples: ClassVar[tuple[tuple[str, str], ...]] = (
         ("sincere evaluate runs/digits-sincere-0", "evaluates a run"),
         ("sincere evaluate runs/photos-sincere-0 --data /new/photos", "evaluates a run whose data have moved"),
@@ -262,6 +272,7 @@ class ReportRequest(Request):
     """Write report.html and figures/ again from stored results; nothing is trained or evaluated."""
 
     verb: ClassVar[str] = "report"
+    takes_config: ClassVar[bool] = False
     examples: ClassVar[tuple[tuple[str, str], ...]] = (
         ("sincere report runs/digits-comparison", "writes the report of a comparison"),
     )
@@ -276,6 +287,7 @@ class DatasetsRequest(Request):
     """List the data sets known by name: sizes, and whether they are on disk. Starts no download."""
 
     verb: ClassVar[str] = "datasets"
+    takes_config: ClassVar[bool] = False
 
     data_dir: Path | None = None
     """Folder of named data sets. Default: $SINCERE_HOME/datasets or ~/.cache/sincere/datasets."""
@@ -285,6 +297,7 @@ class CompletionRequest(Request):
     """Print a script that completes verbs, flags and names in a shell."""
 
     verb: ClassVar[str] = "completion"
+    takes_config: ClassVar[bool] = False
     examples: ClassVar[tuple[tuple[str, str], ...]] = (
         ("sincere completion bash > ~/.local/share/bash-completion/completions/sincere", "for bash"),
         ('sincere completion zsh > "${fpath[1]}/_sincere"', "for zsh"),
@@ -324,4 +337,4 @@ def check_views(losses: Iterable[str], n_views: int) -> None:
 def differing(one: RunSettings, other: RunSettings) -> list[str]:
     """Return the names of the settings in which two runs differ, but for where they are computed."""
     a, b = one.flat(), other.flat()
-    return [name for name in a if name not in WHERE and a[name] != b[name]]
+    return [name for name in a if name not in PLACEMENT and a[name] != b[name]]

@@ -30,7 +30,7 @@ from typing import Literal, TypedDict
 
 
 def with_signature(record: type[Request]) -> Callable[[F], F]:
-    """Show the settings of a record in the signature of a function that takes them as keywords."""
+    """Show the settings of a record in the signature and the help of a function that takes them as keywords."""
 
     def decorate(function: F) -> F:
         own = inspect.signature(function)
@@ -43,6 +43,10 @@ def with_signature(record: type[Request]) -> Callable[[F], F]:
             if setting.name not in own.parameters
         ]
         function.__signature__ = own.replace(parameters=[*named, *keywords])  # type: ignore[attr-defined]
+        if function.__doc__:  # python -OO has none
+            entries = [f"    {s.name}: {' '.join(s.help.split())}" for s in record.settings()]
+            head, raises, tail = inspect.cleandoc(function.__doc__).partition("\nRaises:")
+            function.__doc__ = "\n".join([head, "Args:", *entries, raises + tail])
         return function
 
     return decorate

@@ -35,8 +35,9 @@ def mean_similarities(embeddings: Tensor, labels: Tensor) -> tuple[float | None,
 def warnings(row: Mapping[str, Any], *, warmup_epochs: float) -> dict[str, str]:
     """Return warnings about the metrics of an epoch by kind: "stuck", "collapsed"."""
     messages = {}
-    chance, floor = row["chance"], row["floor"]
-    if row["epoch"] >= warmup_epochs + 2 and chance - row["loss"] < STUCK_SHARE * (chance - floor):
+    chance, floor = row.get("chance"), row.get("floor")
+    past_warmup = row["epoch"] >= warmup_epochs + 2
+    if past_warmup and chance is not None and chance - row["loss"] < STUCK_SHARE * (chance - floor):
         messages["stuck"] = (
             f"the loss {row['loss']:.3f} is still at its chance level {chance:.3f}: try a longer warm-up "
             "(--warmup-epochs), another learning rate (--learning-rate), or a higher --temperature"

@@ -34,9 +34,10 @@ class Reporter(Protocol):
 
 def epoch_line(row: Mapping[str, Any]) -> str:
     """Return the metrics of an epoch in one line."""
+    levels = f" (chance {row['chance']:.2f}, floor {row['floor']:.2f})" if "chance" in row else ""
     parts = [
         f"epoch {row['epoch']}/{row['n_epochs']}",
-        f"loss {row['loss']:.3f} (chance {row['chance']:.2f}, floor {row['floor']:.2f})",
+        f"loss {row['loss']:.3f}{levels}",
         f"lr {row['learning_rate']:.3g}",
         f"{row['images_per_second']:,.0f} images/s",
         f"{row['data_wait_share']:.0%} waiting for data",

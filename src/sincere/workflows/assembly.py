@@ -24,7 +24,7 @@ from sincere.losses.reference_levels import loss_levels
 from sincere.messages import Messages
 from sincere.models.embedding import EmbeddingModel, build_model
 from sincere.records.model import ModelSpec
-from sincere.settings.requests import WHERE, RunSettings
+from sincere.settings.requests import PLACEMENT, RunSettings
 from sincere.theory.coefficients import repulsion_meter
 from sincere.training.fit import Fit
 from sincere.training.memory import TRIAL_VIEWS, check_memory, step_bytes
@@ -59,8 +59,10 @@ def prepare(
     loader = _loader(settings, data, train, fabric)
     sampler = loader.sampler
     if LOSSES[settings.loss.name].needs_labels:  # else the positives are always the other views of the image
-        line = sampler.describe(settings.batches.n_views)
-        (messages.note if "warning" in line else messages.say)(line)
+        line, warning = sampler.describe(settings.batches.n_views)
+        messages.say(line)
+        if warning is not None:
+            messages.note(warning)
     model = build_model(model_spec(settings, data), seed=settings.seed, pretrained=settings.model.pretrained)
     messages.say(f"{model.describe()}; {settings.machine.precision} arithmetic on {device.type}")
     torch.manual_seed(settings.seed)
@@ -104,7 +106,7 @@ def prepare(
 
 def _identity(settings: RunSettings, data: Dataset) -> dict[str, Any]:
     """Return what a checkpoint must agree in to be resumed from: settings and data, not where things are."""
-    values = {name: value for name, value in settings.flat().items() if name not in WHERE}
+    values = {name: value for name, value in settings.flat().items() if name not in PLACEMENT}
     return {**values, "data (contents)": data.digest}
 
 
@@ -113,9 +115,13 @@ def _loader(settings: RunSettings, data: Dataset, train: ImageSet, fabric: Fabri
     if batch_size < fabric.world_size:
         requirement = f"batch_size must be at least {fabric.world_size}, the processes that share a batch"
         raise InputValueError(checks.wording("train", requirement, batch_size))
+    try:
+        sampler = make_sampler(settings.batches.sampler, train.labels, batch_size, seed=settings.seed)
+    except InputValueError as error:
+        raise InputValueError(f"train: {str(error).partition(': ')[2]}") from error
     return ViewLoader(
         train,
-        make_sampler(settings.batches.sampler, train.labels, batch_size, seed=settings.seed),
+        sampler,
         named_augmentation(augmentation, mirror_is_same_class=data.mirror_is_same_class),
         data.size,
         seed=settings.seed,
@@ -181,6 +187,8 @@ def _calls(
         return value
 
     def inspect(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
+        if LOSSES[name].formula() is None:
+            return {}
         n_views = embeddings.shape[1]
         levels = loss_levels(name, labels, n_views=n_views, **hyper_parameters)
         values = {"chance": levels.chance, "floor": levels.floor}

@@ -13,11 +13,11 @@ from sincere.records.results import ClassRow, MarginAbout
 from sincere.theory.divergence import ClassDivergence, class_divergence_bounds
 
 
-def class_table(subject: ModelOutputs, class_names: Sequence[str], *, temperature: float) -> tuple[ClassRow, ...]:
+def class_table(outputs: ModelOutputs, class_names: Sequence[str], *, temperature: float) -> tuple[ClassRow, ...]:
     """Return a row for each class, in label order."""
-    test, neighbours = subject.test, subject.neighbours
+    test, neighbours = outputs.test, outputs.neighbours
     labels, predictions = test.labels.cpu().numpy(), neighbours.predictions[1].cpu().numpy()
-    noise_classes = subject.train.labels[neighbours.noise_position].cpu().numpy()
+    noise_classes = outputs.train.labels[neighbours.noise_position].cpu().numpy()
     target, noise = (x.cpu().numpy() for x in (neighbours.target_similarity, neighbours.noise_similarity))
     margins = class_margins(target, noise, labels, len(class_names))
     bounds = _bounds(test, temperature)

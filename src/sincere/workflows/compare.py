@@ -18,13 +18,13 @@ from sincere.errors import DataError
 from sincere.messages import Messages
 from sincere.models.embedding import check_encoder
 from sincere.records.arrays import PER_IMAGE, PerImage
-from sincere.records.comparison import REQUEST, RUNS, stored_results, write_request
+from sincere.records.comparison import REQUEST, RUNS, write_request
 from sincere.records.config import CONFIG
 from sincere.records.files import EVALUATION_LOCK, LOCK, locked, staged_folder
 from sincere.records.manifest import make_manifest
 from sincere.records.results import ABOUT_MODELS, CSV, FIGURES, REPORT, RESULTS, Results
 from sincere.report.page import remove_report, write_report
-from sincere.report.tables import write_csv
+from sincere.report.tables import show, write_csv
 from sincere.settings.keywords import CompareKeywords
 from sincere.settings.requests import CompareRequest
 from sincere.settings.signatures import with_signature
@@ -33,9 +33,10 @@ from sincere.statistics.comparison import chance_note, compare_losses, few_seeds
 from sincere.training.interruption import InterruptedRunError
 from sincere.workflows.defaults import resolve
 from sincere.workflows.embedded_data import EmbeddedData
+from sincere.workflows.finished import finished_comparison
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import check_measurable
-from sincere.workflows.results import evaluate_run, show_results
+from sincere.workflows.results import evaluate_run
 from sincere.workflows.run_folder import RunFolder, check_nothing_else, check_run_only
 from sincere.workflows.train import train_run
 from sincere.workflows.trained_model import load_data, stored_settings
@@ -55,9 +56,8 @@ def compare(**settings: Unpack[CompareKeywords]) -> Results:
         DataError: The data or the folder are.
     """
     request = CompareRequest.make(**settings)
-    digest = source_digest(request.data.source, request.data.data_dir)
-    stored = None if request.overwrite else stored_results(request.folder(), request.identity(), digest)
-    return stored or run_comparison(request)
+    messages = Messages(quiet=request.quiet)
+    return finished_comparison(request, messages) or run_comparison(request, messages)
 
 
 def run_comparison(request: CompareRequest, messages: Messages | None = None) -> Results:
@@ -70,7 +70,7 @@ def run_comparison(request: CompareRequest, messages: Messages | None = None) ->
     folder, source = request.folder(), request.data
     _check(request)
     messages.say(f"comparison: {folder}")
-    device = choose_device(request.machine.device)
+    device = choose_device(request.machine.device, caller=request.verb)
     digest = source_digest(source.source, source.data_dir)
     data = load_data(source, device, messages)
     digest = digest or source_digest(source.source, source.data_dir)  # it may have been downloaded
@@ -92,7 +92,7 @@ def run_comparison(request: CompareRequest, messages: Messages | None = None) ->
                 remove_report(folder)
             page = write_report(folder)
         write_request(folder, request.identity(), digest, done=True)
-    show_results(results, page, messages)
+    show(results, page, messages)
     return results
 
 
@@ -140,13 +140,16 @@ def _runs(
     for number, ((loss, seed), folder) in enumerate(folders.items(), start=1):
         messages.say("")
         messages.say(f"[{number}/{len(keys)}] {loss}, seed {seed}")
-        outputs = None
+        embedded = None
         if finished[loss, seed]:
             messages.say(f"{folder.path}: is trained already")
         else:
             run = request.run(loss, seed, resume=(folder.path / CONFIG).exists())
-            _, outputs = train_run(run, messages, data, for_evaluation=True)
-        results.append(_evaluated(folder, request, data, device, messages, outputs))
+            _, embedded = train_run(run, messages, data, for_evaluation=True)
+        results.append(_evaluated(folder, request, data, device, messages, embedded))
+        if messages.quiet:  # else they stand below the table
+            for note in results[-1].notes:
+                messages.note(note)
     return results
 
 
@@ -180,7 +183,7 @@ def _evaluated(
     data: Dataset,
     device: torch.device,
     messages: Messages,
-    outputs: EmbeddedData | None,
+    embedded: EmbeddedData | None,
 ) -> Results:
     """Return the results of a run, from its folder if they are what is asked for."""
     evaluation = request.evaluation
@@ -196,7 +199,7 @@ def _evaluated(
     settings = stored_settings(folder)
     with locked(folder.path, EVALUATION_LOCK):
         return evaluate_run(
-            folder, settings, data, evaluation, seed=SEED, device=device, messages=messages, outputs=outputs
+            folder, settings, data, evaluation, seed=SEED, device=device, messages=messages, embedded=embedded
         )
 
 

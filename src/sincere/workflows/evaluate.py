@@ -35,7 +35,7 @@ def run_evaluation(request: EvaluateRequest, messages: Messages | None = None) -
     settings = stored_settings(folder)
     moved = {"source": request.data, "data_dir": request.data_dir}
     where = settings.data.model_copy(update={name: value for name, value in moved.items() if value is not None})
-    device = choose_device(request.machine.device)
+    device = choose_device(request.machine.device, caller=request.verb)
     with locked(folder.path, EVALUATION_LOCK):
         data = load_data(where, device, messages)
         for note in data.notes:

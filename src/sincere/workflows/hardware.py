@@ -10,7 +10,7 @@ from sincere import checks
 from sincere.errors import InputValueError
 
 
-def choose_device(name: str) -> torch.device:
+def choose_device(name: str, *, caller: str) -> torch.device:
     """Return a device by name; "auto" is the first there is of cuda, mps and cpu.
 
     Raises:
@@ -20,7 +20,7 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device(next(kind for kind, there in available.items() if there))
     if not available[name]:
-        raise InputValueError(checks.wording("train", "device must be available here", repr(name), "Try cpu."))
+        raise InputValueError(checks.wording(caller, "device must be available here", repr(name), "Try cpu."))
     return torch.device(name)
 
 

@@ -147,7 +147,7 @@ def report_lost_processes(fabric: Fabric) -> Iterator[None]:
         time.sleep(WATCHER_SECONDS)
         lost = f"process {fabric.global_rank} of {fabric.world_size} lost another one"
         remedy = "resume with --resume"
-        raise TrainingError(f"train: {lost} ({str(error).splitlines()[0]}); {remedy}") from error
+        raise TrainingError(f"train: {lost} ({first_line(error)}); {remedy}") from error
 
 
 def check_same_step(fabric: Fabric, step: int, folder: Path) -> None:

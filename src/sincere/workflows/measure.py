@@ -45,15 +45,15 @@ class Measured:
     """What was measured.
 
     Attributes:
-        subject: The model's outputs on both parts, and its probes.
+        outputs: The outputs of the model on both parts, and its probes.
         measures: Metrics by name.
         classes: The table of classes.
-        margin: Over all test images.
-        data: What it was measured on.
-        notes: What a reader should know.
+        margin: Margin over all test images.
+        data: The data set.
+        notes: Notes for the reader.
     """
 
-    subject: ModelOutputs
+    outputs: ModelOutputs
     measures: dict[str, Metric]
     classes: tuple[ClassRow, ...]
     margin: MarginAbout
@@ -62,7 +62,7 @@ class Measured:
 
     def per_image(self) -> PerImage:
         """Return the metrics of every test image."""
-        test, train, neighbours = self.subject.test, self.subject.train, self.subject.neighbours
+        test, train, neighbours = self.outputs.test, self.outputs.train, self.outputs.neighbours
         return PerImage(
             ids=test.ids.cpu().numpy(),
             labels=test.labels.cpu().numpy(),
@@ -74,14 +74,14 @@ class Measured:
 
     def confusion(self) -> tuple[tuple[int, int, int], ...]:
         """Return the cells of the confusion matrix that are not 0: label, 1-NN prediction, test images."""
-        pairs = torch.stack([self.subject.test.labels, self.subject.neighbours.predictions[1]], dim=1)
+        pairs = torch.stack([self.outputs.test.labels, self.outputs.neighbours.predictions[1]], dim=1)
         cells, counts = pairs.cpu().unique(dim=0, return_counts=True)
         return tuple((i, j, n) for (i, j), n in zip(cells.tolist(), counts.tolist(), strict=True))
 
     def embedding_map(self) -> EmbeddingMap:
         """Return some of the test images in the plane."""
         chosen = sample_positions(len(self.data.test))
-        test, predictions = self.subject.test, self.subject.neighbours.predictions[1]
+        test, predictions = self.outputs.test, self.outputs.neighbours.predictions[1]
         positions = torch.from_numpy(chosen).to(test.ids.device)
         embeddings = test.embeddings[positions]
         points, method = project_2d(embeddings)
@@ -95,17 +95,17 @@ class Measured:
             method=method,
         )
 
-    def save(self, folder: Path) -> dict[str, str]:
+    def save(self, folder: Path, per_image: PerImage) -> dict[str, str]:
         """Write embeddings.safetensors, the probes, per_image.npz and map.npz; return the SHA-256 of the last two."""
         tensors = {
             f"{name}.{field}": getattr(part, field).cpu().numpy()
-            for name, part in (("train", self.subject.train), ("test", self.subject.test))
+            for name, part in (("train", self.outputs.train), ("test", self.outputs.test))
             for field in ("embeddings", "features", "labels", "ids")
         }
         write_tensors(folder / EMBEDDINGS, tensors)
-        for name, probe in self.subject.probes.items():
+        for name, probe in self.outputs.probes.items():
             probe.save(folder / PROBES[name], self.data.class_names)
-        return {PER_IMAGE: self.per_image().write(folder), MAP: self.embedding_map().write(folder)}
+        return {PER_IMAGE: per_image.write(folder), MAP: self.embedding_map().write(folder)}
 
 
 def check_measurable(settings: EvaluationSettings, data: Dataset) -> None:
@@ -132,7 +132,7 @@ def measure(
     device: torch.device,
     temperature: float,
     messages: Messages,
-    outputs: EmbeddedData | None = None,
+    embedded: EmbeddedData | None = None,
 ) -> Measured:
     """Measure a model.
 
@@ -144,17 +144,17 @@ def measure(
         device: Where to compute.
         temperature: Temperature of the divergence bounds.
         messages: Receives the progress.
-        outputs: What the model makes of the data; computed if None.
+        embedded: What the model makes of the data; computed if None.
 
     Raises:
         DataError: An output of the model is not finite, or the data do not allow what is asked for.
         InputValueError: A k is larger than the number of training images.
     """
     check_measurable(settings, data)
-    if outputs is None:
+    if embedded is None:
         messages.say(f"embedding {len(data.train):,} training and {len(data.test):,} test images")
-        outputs = embed_data(model, data, device)
-    train, test = outputs.train, outputs.test
+        embedded = embed_data(model, data, device)
+    train, test = embedded.train, embedded.test
     for part in (train, test):
         check_finite(part)
     probes = {}
@@ -167,16 +167,16 @@ def measure(
             messages.say(
                 f"training the linear probe: SGD over {settings.probe_epochs} epochs of augmented images, twice"
             )
-            probes["linear_paper"] = _paper_probe(outputs.compute, data, model, settings, seed, device)
-    subject = ModelOutputs(train, test, settings.ks, probes)
+            probes["linear_paper"] = _paper_probe(embedded.compute, data, model, settings, seed, device)
+    outputs = ModelOutputs(train, test, settings.ks, probes)
     families = [load(METRICS[name]) for name in settings.metrics]
     measures: dict[str, Metric] = {}
     for family in families:
-        measures |= family(subject)
-    neighbours = subject.neighbours
+        measures |= family(outputs)
+    neighbours = outputs.neighbours
     target, noise = (x.cpu().numpy() for x in (neighbours.target_similarity, neighbours.noise_similarity))
-    classes = class_table(subject, data.class_names, temperature=temperature)
-    return Measured(subject, measures, classes, margin_about(margin(target, noise)), data, outputs.notes)
+    classes = class_table(outputs, data.class_names, temperature=temperature)
+    return Measured(outputs, measures, classes, margin_about(margin(target, noise)), data, embedded.notes)
 
 
 def _probe_split(labels: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -35,7 +35,7 @@ def evaluate_run(
     seed: int,
     device: torch.device,
     messages: Messages,
-    outputs: EmbeddedData | None = None,
+    embedded: EmbeddedData | None = None,
 ) -> Results:
     """Measure a run on its data and write the arrays and results.json into it.
 
@@ -59,7 +59,7 @@ def evaluate_run(
         seed=seed,
         device=device,
         messages=messages,
-        outputs=outputs,
+        embedded=embedded,
     )
 
 
@@ -74,7 +74,7 @@ def measure_and_store(
     seed: int,
     device: torch.device,
     messages: Messages,
-    outputs: EmbeddedData | None = None,
+    embedded: EmbeddedData | None = None,
 ) -> Results:
     """Measure a trained model on a data set and store the results in a folder.
 
@@ -88,7 +88,7 @@ def measure_and_store(
         device=device,
         temperature=settings.loss.temperature,
         messages=messages,
-        outputs=outputs,
+        embedded=embedded,
     )
     with staged_folder(folder.path, last=RESULTS) as work:
         results = write_results(work, measured, trained, settings, evaluation, kind=kind, seed=seed, device=device)
@@ -110,9 +110,10 @@ def write_results(
     device: torch.device,
 ) -> Results:
     """Write what was measured of one run into a folder: arrays, results.json and results.csv."""
-    files = measured.save(folder)
+    per_image = measured.per_image()
+    files = measured.save(folder, per_image)
     name = settings.loss.name
-    one = {(name, settings.seed): measured.per_image()}
+    one = {(name, settings.seed): per_image}
     summaries, _ = compare_losses(one, list(measured.measures), n_resamples=evaluation.resamples, seed=seed)
     row = Row(
         loss=name,
@@ -159,15 +160,9 @@ def write_results(
 
 
 def finish(results: Results, folder: Path, messages: Messages, *, report: bool) -> None:
-    """Write the report, if it is asked for, and show the results."""
+    """Write the report, if it is asked for, and show the results; when quiet, print their notes as warnings."""
     page = write_report(folder) if report else None
-    show_results(results, page, messages)
-
-
-def show_results(results: Results, page: Path | None, messages: Messages) -> None:
-    """Print the table of the results; only their notes if quiet."""
-    if not messages.quiet:
-        show(results, page, messages.console)
-        return
-    for note in results.notes:
-        messages.note(note)
+    show(results, page, messages)
+    if messages.quiet:
+        for note in results.notes:
+            messages.note(note)

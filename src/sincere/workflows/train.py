@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,7 +13,9 @@ from typing import Unpack, cast
 import torch
 from lightning_fabric import Fabric
 
+from sincere.catalog import LOSSES
 from sincere.data.dataset import Dataset
+from sincere.errors import UnsupportedError
 from sincere.evaluation.embed import EmbeddedImages
 from sincere.evaluation.knn import accuracy_1nn
 from sincere.evaluation.model_outputs import PartOutputs
@@ -48,7 +51,7 @@ class TrainResult:
     Attributes:
         folder: Its folder.
         settings: Its settings, with every choice made.
-        epochs: Epochs state.
+        epochs: Number of epochs trained.
         seconds: Time spent training.
         train_loss: Mean loss of the first and the last epoch.
         knn1_test: 1-NN accuracy on the test part, with all of train as neighbours.
@@ -80,10 +83,7 @@ def train(**settings: Unpack[TrainKeywords]) -> TrainResult:
         >>> result.epochs
         1
     """
-    request = TrainRequest.make(**settings)
-    if request.resume:
-        request = TrainRequest.make(**{**RunFolder(request.folder()).stored_settings(), **settings})
-    return run_training(request)
+    return run_training(TrainRequest.make_or_resume(**settings))
 
 
 def load(run: str | Path) -> EmbeddingModel:
@@ -123,17 +123,29 @@ def train_run(
         for_evaluation: Whether the model is evaluated next, so that its outputs are worth keeping. One process only.
     """
     check_encoder(request.model.encoder)
+    if request.machine.devices * request.machine.nodes > 1:
+        _check_group(request.loss.name)
     if request.tensorboard:
         check_tensorboard()
     folder = RunFolder(request.folder())
     if not is_follower():
         folder.check_free(request)
-    fabric = start_processes(request.machine, choose_device(request.machine.device))
+    fabric = start_processes(request.machine, choose_device(request.machine.device, caller=request.verb))
     if not fabric.is_global_zero:
         messages = Messages(quiet=True)
         messages.warnings.quiet = True
     with report_lost_processes(fabric):
         return _train(request, folder, fabric, messages, data, for_evaluation=for_evaluation)
+
+
+def _check_group(loss: str) -> None:
+    """Raise if a loss cannot be computed across processes.
+
+    Raises:
+        UnsupportedError: Its module takes no `group`.
+    """
+    if "group" not in inspect.signature(LOSSES[loss].load()).parameters:
+        raise UnsupportedError(f"train: the loss {loss} takes no group= and runs on one device only; use --devices 1")
 
 
 def _train(
@@ -147,12 +159,13 @@ def _train(
 ) -> tuple[TrainResult, EmbeddedData | None]:
     """Train in this process, which may share the run with others."""
     messages.say(f"run: {folder.path}")
-    with in_turn(fabric):
-        data = data or load_data(request.data, fabric.device, messages)
+    if data is None:
+        with in_turn(fabric):
+            data = load_data(request.data, fabric.device, messages)
+        for note in data.notes:
+            messages.note(note)
     parts = f"{len(data.train):,} training images, {len(data.test):,} test images"
     messages.say(f"{parts}, {len(data.class_names)} classes")
-    for note in data.notes:
-        messages.note(note)
     settings = resolve(request.run_settings(), data, fabric.device)
     if request.resume:
         folder.check_same(settings)
@@ -218,10 +231,10 @@ def _finish(
         save_model(model, folder.path)
     train: PartOutputs | EmbeddedImages
     test: PartOutputs | EmbeddedImages
-    outputs = None
+    embedded = None
     if for_evaluation:  # of the model on disk, so that a later evaluation gives the same
-        outputs = embed_data(load_model(folder.path), data, fabric.device)
-        train, test = outputs.train, outputs.test
+        embedded = embed_data(load_model(folder.path), data, fabric.device)
+        train, test = embedded.train, embedded.test
     else:
         train, test = (embed_shared(model, part, fabric) for part in (data.train, data.test))
     knn1 = accuracy_1nn(test.embeddings, test.labels, train.embeddings, train.labels)
@@ -233,7 +246,7 @@ def _finish(
     fabric.barrier()
     messages.say(f"loss {losses['first']:.3f} -> {losses['last']:.3f} in {state.seconds:.0f} s of training")
     messages.say(f"1-NN accuracy on the test part: {knn1:.4f}. The model is in {folder.path}")
-    return TrainResult(folder.path, settings, len(rows), state.seconds, losses, knn1), outputs
+    return TrainResult(folder.path, settings, len(rows), state.seconds, losses, knn1), embedded
 
 
 def _take_best(fit: Fit, messages: Messages) -> None:

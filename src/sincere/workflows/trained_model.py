@@ -38,12 +38,12 @@ class Trained:
     """A model as a run has left it.
 
     Attributes:
-        model: In evaluation mode.
-        epochs: Epochs done.
+        model: The model, in evaluation mode.
+        epochs: Number of epochs trained.
         seconds: Time spent training.
         train_loss: Mean loss of the first and the last epoch; None without one.
-        data: Digest of the data it was trained on.
-        notes: What a reader should know of it.
+        data: Content hash of the data it was trained on.
+        notes: Notes for the reader.
     """
 
     model: EmbeddingModel

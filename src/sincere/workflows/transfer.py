@@ -35,7 +35,7 @@ def run_transfer(request: TransferRequest, messages: Messages | None = None) -> 
     messages = messages or Messages(quiet=request.quiet)
     run = RunFolder(request.run)
     settings = stored_settings(run)
-    device = choose_device(request.machine.device)
+    device = choose_device(request.machine.device, caller=request.verb)
     folder = _free_folder(request)
     trained = load_trained(run)
     source = request.data(size=trained.model.spec.size, data_dir=settings.data.data_dir)

@@ -52,7 +52,7 @@ def share_batch(
     labels = check_labels(caller, embeddings, labels)
     n_views, dtype = count_views(embeddings), statistics_dtype(embeddings.dtype)
     _check_agreement(
-        caller, {"d": embeddings.shape[-1], "views": n_views, "bytes of a number": dtype.itemsize}, group, embeddings
+        caller, {"d": embeddings.shape[-1], "views": n_views, "dtype size in bytes": dtype.itemsize}, group, embeddings
     )
     sizes = sizes_of(len(embeddings), group, embeddings.device)
     contrast = contrast_batch(formula, gather(labels, sizes, group), n_views=n_views, dtype=dtype)
