@@ -84,7 +84,7 @@ def logs(browser: webdriver.Chrome) -> tuple[list[str], list[str]]:
 
 
 def outside(addresses: list[str]) -> list[str]:
-    return [address for address in addresses if not address.startswith(("file:", "data:", "blob:"))]
+    return [address for address in addresses if not address.startswith(("file:", "data:", "blob:", "chrome:"))]
 
 
 def one(browser: webdriver.Chrome | WebElement, selector: str) -> WebElement:

@@ -204,7 +204,7 @@ def test_a_negative_margin_is_reported_as_negative(finished: Path, tmp_path: Pat
         ({"metrics": ("knm",)}, "evaluate: metrics must be one of .*Did you mean 'knn'"),
         ({"ks": (61,)}, "ks must be at most 60, the training images there are; got 61"),
         ({"ks": (0,)}, "ks must be greater than or equal to 1; got 0"),
-        ({"metrics": ()}, "metrics tuple should have at least 1 item"),
+        ({"metrics": ()}, "metrics must have at least one value"),
         ({"resamples": 3}, "resamples must be greater than or equal to 100"),
         ({"prob": "fast"}, "prob is not a setting; did you mean 'probe'"),
         ({"device": "tpu"}, "device must be one of"),

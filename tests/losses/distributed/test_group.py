@@ -189,7 +189,7 @@ def check_disagreement(rank: int, n_processes: int) -> None:
     for z, message in (
         (torch.randn(2, 3 + rank), r"^sincere_loss: every process must have the same d; got \[3, 4\]$"),
         (torch.randn(2, 1 + rank, 3), r"^sincere_loss: every process must have the same views; got \[1, 2\]$"),
-        (torch.randn(2, 3, dtype=(torch.float32, torch.float64)[rank]), "the same bytes of a number"),
+        (torch.randn(2, 3, dtype=(torch.float32, torch.float64)[rank]), "the same dtype size in bytes"),
     ):
         with pytest.raises(InputValueError, match=message):
             sincere_loss(z, labels, group="world")
