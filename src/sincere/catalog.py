@@ -127,12 +127,60 @@ LOSSES: dict[str, Loss] = {
 DEFAULT_LOSS = "sincere"
 COMPARED_LOSSES = ("sincere", "supcon", "eps-supinfonce")  # by `sincere compare`, unless others are named
 
-ENCODERS: dict[str, str] = {
-    "small": "sincere.models.small:small",
-    "resnet18": "sincere.models.resnet:resnet18",
-    "resnet34": "sincere.models.resnet:resnet34",
-    "resnet50": "sincere.models.resnet:resnet50",
-    "resnet101": "sincere.models.resnet:resnet101",
+
+@dataclass(frozen=True)
+class Encoder:
+    """An encoder, as every other part of the package knows it.
+
+    Attributes:
+        module: "module:attribute" of the function that builds it: channels and image size in, an `nn.Module` out.
+        about: What it is, in a few words; empty where its name says it.
+        weights: "module:attribute" of the function that returns its ImageNet weights for its name; None without any.
+        mean: Mean of each channel that those weights expect, as a fraction of 255.
+        std: Standard deviation of each channel that they expect.
+        stem: Name of the weight of its first convolution, which has the number of channels and the side of the stem.
+        stem_sides: Sides of the stems it can be built with; empty if there is one only.
+    """
+
+    module: str
+    about: str
+    weights: str | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    stem: str = "stem.0.weight"
+    stem_sides: tuple[int, ...] = ()
+
+    def load(self) -> Any:
+        """Import and return the function that builds it."""
+        return load(self.module)
+
+
+def _resnet(depth: int) -> Encoder:
+    return Encoder(
+        module=f"sincere.models.resnet:resnet{depth}",
+        about="",
+        weights="sincere.models.resnet:imagenet_weights",
+        mean=(0.485, 0.456, 0.406),
+        std=(0.229, 0.224, 0.225),
+        stem="conv1.weight",
+        stem_sides=(3, 7),
+    )
+
+
+ENCODERS: dict[str, Encoder] = {
+    "small": Encoder("sincere.models.small:small", "a residual network for small images on a CPU"),
+    "resnet18": _resnet(18),
+    "resnet34": _resnet(34),
+    "resnet50": _resnet(50),
+    "resnet101": _resnet(101),
+    "lite0": Encoder(
+        module="sincere.models.lite0:lite0",
+        about="EfficientNet-Lite0, whose ImageNet weights need no download",
+        weights="sincere.models.lite0:imagenet_weights",
+        mean=(127 / 255,) * 3,  # (pixel - 127) / 128
+        std=(128 / 255,) * 3,
+        stem="conv_stem.weight",
+    ),
 }
 TIMM = "timm:"  # prefix of a name that timm knows
 HEADS: dict[str, str] = {

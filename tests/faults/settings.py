@@ -72,6 +72,16 @@ WRONG_COMMANDS: dict[str, tuple[str, ...]] = {
     "--data", "notes.txt"),
     "fifo as run": ("evaluate", "fifo"), "fifo as config": ("train", "--config", "fifo"),
     "device as config": ("train", "--config", "/dev/zero"),
+    "weights nowhere": (*_BASES["train"], "--weights", "nowhere.pth"),
+    "weights in a comparison nowhere": (*_BASES["compare"], "--weights", "nowhere.pth"),
+    "folder as weights": (*_BASES["train"], "--weights", "folder.pth"),
+    "text as weights": (*_BASES["train"], "--weights", "notes.pth"),
+    "text as safetensors": (*_BASES["train"], "--weights", "notes.safetensors"),
+    "fifo as weights": (*_BASES["train"], "--weights", "fifo.pth"),
+    "weights of another encoder": (*_BASES["train"], "--encoder", "lite0", "--weights", f"{RUN}/model.safetensors"),
+    "weights and pretrained": (*_BASES["train"], "--pretrained", "--weights", f"{RUN}/model.safetensors"),
+    "other weights than expected": (*_BASES["train"], "--weights", f"{RUN}/model.safetensors",
+    "--weights-sha256", "0" * 64),
 }  # fmt: skip
 
 
@@ -109,9 +119,11 @@ def _setting(world: World, *, arguments: tuple[str, ...]) -> None:
 
 def _wrong(world: World, *, arguments: tuple[str, ...]) -> None:
     world.restore((ARRAYS, HOME, RUN))
-    for name in ("fifo", "fifo.npz"):
+    for name in ("fifo", "fifo.npz", "fifo.pth"):
         os.mkfifo(world.here / name)
-    (world.here / "notes.txt").write_text("no data\n")
+    for name in ("notes.txt", "notes.pth", "notes.safetensors"):
+        (world.here / name).write_text("no data\n")
+    (world.here / "folder.pth").mkdir()
     outcome = world.run(Command(arguments, memory_bytes=4 << 30, timeout=10))
     if arguments:
         check_refused(outcome, "a wrong command")

@@ -113,6 +113,7 @@ _DATA = f"{PICTURES}/ants/0[0-3].png"
 _train = ("train", "--data", PICTURES, "--out", FRESH, *TRAIN)
 _cache = ("train", "--data", PICTURES, "--out", FRESH, *SHORT)
 _npz = ("train", "--data", ARRAYS, "--out", FRESH, *SHORT)
+_weights = (*_npz, "--weights", f"{RUN}/model.safetensors")
 _resume = ("train", "--resume", "--out", PARTIAL)
 _evaluate = ("evaluate", RUN, *MEASURE, "--no-report")
 _transfer = ("transfer", RUN, "--to", OTHER, *MEASURE, "--no-report")
@@ -174,6 +175,10 @@ VERBS: dict[str, Verb] = {
         Verb(
             "npz", _npz, (ARRAYS,), (f"{FRESH}/**/*",), (ARRAYS,),
             weights(FRESH), (_again, (*_npz, "--overwrite"), _npz), data_decide=True,
+        ),
+        Verb(
+            "weights", _weights, (ARRAYS, RUN), (f"{FRESH}/**/*",), (f"{RUN}/model.safetensors",),
+            weights(FRESH), (_again, (*_weights, "--overwrite"), _weights),
         ),
     )
 }  # fmt: skip

@@ -14,6 +14,16 @@ from sincere import checks
 from sincere.catalog import ENCODERS, HEADS, TIMM, load_named
 from sincere.errors import DataError, InputValueError, first_line
 from sincere.models.norms import with_group_norms
+from sincere.models.weights import (
+    EncoderWeights,
+    description,
+    first_names,
+    has_running_statistics,
+    imagenet_weights,
+    load_encoder,
+    suited_spec,
+    with_input,
+)
 from sincere.records.files import read_json, write_json
 from sincere.records.model import ModelSpec
 from sincere.records.tensors import read_tensors, write_tensors
@@ -55,11 +65,19 @@ def _convert_channels(pixels: Tensor, n_channels: int) -> Tensor:
 
 
 class EmbeddingModel(nn.Module):
-    """Maps images to embeddings: preparation, encoder and projection head."""
+    """Maps images to embeddings: preparation, encoder and projection head.
 
-    def __init__(self, spec: ModelSpec, encoder: nn.Module, head: nn.Module) -> None:
+    Args:
+        spec: What the model is.
+        encoder: Prepared images (n, c, size, size) to features (n, d).
+        head: Features to embeddings (n, dim).
+        origin: Where the initial weights came from, for `describe`; empty for random ones.
+    """
+
+    def __init__(self, spec: ModelSpec, encoder: nn.Module, head: nn.Module, *, origin: str = "") -> None:
         super().__init__()
         self.spec = spec
+        self.origin = origin
         self.preparation = Preparation(spec)
         self.encoder = encoder
         self.head = head
@@ -86,14 +104,17 @@ class EmbeddingModel(nn.Module):
         return torch.cat([normalize(self.head(features).float(), dim=1), features.float()], dim=1)
 
     def describe(self) -> str:
-        """Return one line with the encoder, its number of parameters, the input size and the head."""
+        """Return one line with the encoder, its size and stem, the input, the head and where its weights came from."""
         millions = sum(parameter.numel() for parameter in self.encoder.parameters()) / 1e6
         stem = getattr(self.encoder, "conv1", None)
         stem_text = f", {stem.kernel_size[0]} x {stem.kernel_size[0]} stem" if isinstance(stem, nn.Conv2d) else ""
         spec = self.spec
+        if spec.stem is not None:
+            stem_text += " (that of its weights)"
         shape = f"{spec.size} x {spec.size} px, {'grey' if spec.channels == 1 else 'colour'}"
         head = f"head {spec.head}, {spec.dim} dimensions"
-        return f"{spec.encoder}: {millions:.2f}M parameters{stem_text} for {shape}; {head}"
+        origin = f"; {self.origin}" if self.origin else ""
+        return f"{spec.encoder}: {millions:.2f}M parameters{stem_text} for {shape}; {head}{origin}"
 
 
 def check_encoder(name: str) -> str:
@@ -117,40 +138,91 @@ def check_encoder(name: str) -> str:
     return name
 
 
-def build_model(spec: ModelSpec, *, seed: int = 0, pretrained: bool = False) -> EmbeddingModel:
-    """Build a model with weights initialised from `seed`; without a head, `spec.dim` becomes that of the encoder.
+def build_model(
+    spec: ModelSpec, *, seed: int = 0, pretrained: bool = False, weights: EncoderWeights | None = None
+) -> EmbeddingModel:
+    """Build a model with weights initialised from `seed`; the encoder may start from others.
+
+    Without a head, `spec.dim` becomes that of the encoder. With `pretrained` or `weights`, the spec gets the stem, the
+    channels and the input scaling that they expect.
 
     Raises:
-        InputValueError: A name is unknown, or the encoder does not support this image size.
+        InputValueError: A name is unknown, the encoder does not support this image size, or the weights do not fit it.
+        DataError: ImageNet weights cannot be read or downloaded.
     """
     make_head = load_named(HEADS, spec.head, caller="model", argument="head")
+    check_encoder(spec.encoder)
+    channels = spec.channels
+    if pretrained and spec.encoder.startswith(TIMM):
+        spec = _timm_input(spec)
+    elif pretrained:
+        weights = imagenet_weights(spec.encoder)
+    if weights is not None:
+        spec = suited_spec(spec, weights)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         encoder = _encoder(spec, pretrained)
-        if spec.norm == "group":
-            encoder = with_group_norms(encoder)
+        encoder, ignored = _started(encoder, spec, weights)
         features = _n_features(encoder, spec)
         head = make_head(features, spec.dim)
     if spec.head == "none":
         spec = spec.model_copy(update={"dim": features})
-    return EmbeddingModel(spec, encoder, head)
+    source = "ImageNet" if pretrained else weights.source if weights is not None else None
+    return EmbeddingModel(spec, encoder, head, origin=_origin(source, ignored, channels, spec.channels))
+
+
+def _started(encoder: nn.Module, spec: ModelSpec, weights: EncoderWeights | None) -> tuple[nn.Module, tuple[str, ...]]:
+    """Return an encoder with its norms and initial weights, and the names of the tensors that were not used."""
+    late = weights is not None and spec.norm == "group" and not has_running_statistics(weights)
+    ignored: tuple[str, ...] = ()
+    if weights is not None and not late:
+        ignored = load_encoder(encoder, weights, name=spec.encoder)
+    if spec.norm == "group":
+        encoder = with_group_norms(encoder)
+    if weights is not None and late:  # of an encoder that had group norms already
+        ignored = load_encoder(encoder, weights, name=spec.encoder)
+    return encoder, ignored
+
+
+def _origin(source: str | None, ignored: tuple[str, ...], given: int, taken: int) -> str:
+    """Return in words where the weights came from, which tensors were ignored, and how images are converted."""
+    if source is None:
+        return ""
+    notes = [f"{first_names(ignored)} ignored"] if ignored else []
+    if given != taken:
+        notes.append("grey images taken as colour" if taken == 3 else "colour images taken as grey")
+    return f"starts from {source} weights" + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def _encoder(spec: ModelSpec, pretrained: bool) -> nn.Module:
-    check_encoder(spec.encoder)
     if not spec.encoder.startswith(TIMM):
-        make = load_named(ENCODERS, spec.encoder, caller="model", argument="encoder")
-        encoder: nn.Module = make(channels=spec.channels, size=spec.size, pretrained=pretrained)
+        entry = ENCODERS[spec.encoder]
+        stem = {"stem": spec.stem} if spec.stem in entry.stem_sides else {}
+        encoder: nn.Module = entry.load()(channels=spec.channels, size=spec.size, **stem)
         return encoder
     import timm
 
     name = spec.encoder.removeprefix(TIMM)
     options: dict[str, Any] = {"num_classes": 0, "in_chans": spec.channels, "pretrained": pretrained}
     try:
-        network: nn.Module = timm.create_model(name, img_size=spec.size, **options)
-    except TypeError:  # models without a fixed input size do not take it
-        network = timm.create_model(name, **options)
+        try:
+            network: nn.Module = timm.create_model(name, img_size=spec.size, **options)
+        except TypeError:  # models without a fixed input size do not take it
+            network = timm.create_model(name, **options)
+    except (OSError, RuntimeError) as error:
+        if not pretrained:
+            raise
+        raise DataError(f"{spec.encoder}: its weights could not be downloaded ({first_line(error)})") from error
     return network
+
+
+def _timm_input(spec: ModelSpec) -> ModelSpec:
+    """Return the spec with the input that timm's own weights expect: colour, with their mean and standard deviation."""
+    import timm
+
+    config = timm.get_pretrained_cfg(spec.encoder.removeprefix(TIMM))
+    colour = spec.model_copy(update={"channels": 3})
+    return with_input(colour, config.mean, config.std) if config is not None else with_input(colour, None, None)
 
 
 @torch.no_grad()
@@ -170,7 +242,8 @@ def _n_features(encoder: nn.Module, spec: ModelSpec) -> int:
 
 def save_model(model: EmbeddingModel, folder: Path) -> None:
     """Write model.safetensors and model.json."""
-    write_tensors(folder / WEIGHTS, {name: value.cpu().numpy() for name, value in model.state_dict().items()})
+    arrays = {name: value.cpu().numpy() for name, value in model.state_dict().items()}
+    write_tensors(folder / WEIGHTS, arrays, description(model.spec))
     save_spec(model.spec, folder)
 
 

@@ -5,31 +5,47 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from torch import nn
+from torch import Tensor, nn
 
-from sincere.errors import DataError
+from sincere.errors import DataError, first_line
 
 SMALL_STEM_PIXELS = 64
 
 
-def _resnet(name: str, *, channels: int, size: int, pretrained: bool) -> nn.Module:
+def _resnet(name: str, *, channels: int, size: int, stem: int | None = None) -> nn.Module:
     """Return a ResNet without its classifier.
 
-    Up to 64 px its stem is a 3 x 3 convolution with stride 1 and no max-pooling, as in the paper; above, the standard
-    7 x 7 convolution with stride 2 and max-pooling. A changed stem is random even with ImageNet weights.
+    A stem with side 3 is a convolution with stride 1 and no max-pooling, as in the paper; one with side 7 is the
+    standard one, with stride 2 and max-pooling. Unless it is given, it is 3 up to 64 px and 7 above.
     """
     from torchvision import models
 
-    try:
-        network: nn.Module = models.get_model(name, weights="DEFAULT" if pretrained else None)
-    except (OSError, RuntimeError) as error:
-        raise DataError(f"{name}: its ImageNet weights could not be downloaded ({error})") from error
+    network: nn.Module = models.get_model(name, weights=None)
     network.fc = nn.Identity()
-    if size <= SMALL_STEM_PIXELS:
+    side = stem or (3 if size <= SMALL_STEM_PIXELS else 7)
+    if side == 3:
         network.conv1, network.maxpool = _convolution(channels, side=3, stride=1), nn.Identity()
     elif channels != 3:
         network.conv1 = _convolution(channels, side=7, stride=2)
     return network
+
+
+def imagenet_weights(name: str) -> dict[str, Tensor]:
+    """Return torchvision's weights of a ResNet, downloaded on first use.
+
+    Raises:
+        DataError: They cannot be downloaded.
+    """
+    from torchvision import models
+
+    try:
+        weights: dict[str, Tensor] = models.get_model_weights(name).DEFAULT.get_state_dict(check_hash=True)
+    except (OSError, RuntimeError) as error:
+        remedy = "encoder lite0 needs no download, and --weights reads a file"
+        raise DataError(
+            f"{name}: its ImageNet weights could not be downloaded ({first_line(error)}); {remedy}"
+        ) from error
+    return weights
 
 
 def _convolution(channels: int, *, side: int, stride: int) -> nn.Conv2d:

@@ -7,19 +7,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from sincere.errors import InputValueError
-
 WIDTHS, TINY_WIDTHS, TINY_PIXELS = (32, 64, 128, 256), (8, 16, 32, 64), 16
 
 
-def small(*, channels: int, size: int, pretrained: bool) -> nn.Module:
-    """Return the network; it has no pretrained weights.
-
-    Raises:
-        InputValueError: `pretrained` is set.
-    """
-    if pretrained:
-        raise InputValueError("model: pretrained must be off for encoder small, which has no such weights; got on")
+def small(*, channels: int, size: int) -> nn.Module:
+    """Return the network for images of this size."""
     if size <= TINY_PIXELS:
         return SmallEncoder(channels, TINY_WIDTHS, stride=1)
     return SmallEncoder(channels, WIDTHS, stride=2 if size <= 32 else 4)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import os
 import re
 import shutil
 import stat
 import sys
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -143,6 +145,29 @@ def read_bytes(path: Path) -> bytes:
         raise FileNotFoundError(path) from None
     except (OSError, MemoryError) as error:
         raise DataError(f"{path}: cannot be read ({error})") from error
+
+
+def file_sha256(path: Path) -> str:
+    """Return the content hash of a file.
+
+    Raises:
+        DataError: There is no such file, or it cannot be read.
+    """
+    try:
+        return hashlib.sha256(read_bytes(path)).hexdigest()
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: no such file") from error
+
+
+def is_intact_zip(data: bytes) -> bool:
+    """Return whether the checksums inside a zip archive are right."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return archive.testzip() is None
+    except MemoryError:
+        raise
+    except Exception:  # damaged archives make it raise almost anything
+        return False
 
 
 def _checksum(content: Mapping[str, Any]) -> str:

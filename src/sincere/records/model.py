@@ -20,6 +20,8 @@ class ModelSpec(BaseModel):
         std: Standard deviation of each channel; the pixels are divided by it.
         class_names: Names of the classes it was trained on, in label order.
         norm: "batch", or "group" where batch norms are replaced by group norms.
+        stem: Side of the first convolution where the weights that the encoder started from have decided it; None where
+            the image size does.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -33,3 +35,4 @@ class ModelSpec(BaseModel):
     std: tuple[float, ...]
     class_names: tuple[str, ...] = ()
     norm: Literal["batch", "group"] = "batch"
+    stem: int | None = None

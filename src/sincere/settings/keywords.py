@@ -35,6 +35,8 @@ class ModelKeywords(TypedDict, total=False):
     head: str
     dim: int
     pretrained: bool
+    weights: str | Path | None
+    weights_sha256: str | None
     norm: Literal["batch", "group"]
 
 

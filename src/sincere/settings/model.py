@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+import re
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from sincere.catalog import ENCODERS, HEADS, TIMM
 from sincere.settings.record import Choices, Settings
+
+WEIGHT_FILES = (".safetensors", ".pth", ".pt")
 
 
 class ModelSettings(Settings):
@@ -16,12 +20,33 @@ class ModelSettings(Settings):
     title: ClassVar[str] = "Model"
 
     encoder: Annotated[str, Choices(ENCODERS, prefix=TIMM)] = "small"
-    """Network that turns an image into features. timm:NAME takes one of timm's (extra `timm`)."""
+    """Network that turns an image into features. ResNets are torchvision's, timm:NAME is timm's (extra `timm`)."""
     head: Annotated[str, Choices(HEADS)] = "mlp"
     """Projection head between the encoder and the loss."""
     dim: int = Field(default=128, ge=1, le=65536)
     """Dimension of an embedding."""
     pretrained: bool = False
-    """Start from ImageNet weights (ResNets and timm)."""
+    """Start from ImageNet weights. Those of lite0 need no download; small has none."""
+    weights: Path | None = None
+    """Start the encoder from the weights in this file: model.safetensors of a run, or any .safetensors or .pth file
+    with the encoder's names. The head starts afresh."""
+    weights_sha256: str | None = None
+    """Content hash that the file of weights must have. Default: what it has when the run begins."""
     norm: Literal["batch", "group"] = "batch"
     """Normalisation layers: batch norm, or group norm, which sees one image at a time."""
+
+    @model_validator(mode="after")
+    def _one_start(self) -> Self:
+        if self.weights is None:
+            if self.weights_sha256 is not None:
+                raise ValueError("weights_sha256 needs a file of weights: set weights")
+            return self
+        if self.weights_sha256 is not None and not re.fullmatch("[0-9a-f]{64}", self.weights_sha256):
+            raise ValueError(f"weights_sha256 must be a SHA-256 in hexadecimal; got {self.weights_sha256!r}")
+        if self.pretrained:
+            raise ValueError("weights and pretrained exclude each other")
+        if self.weights.suffix not in WEIGHT_FILES:
+            raise ValueError(
+                f"weights must be a file that ends with {', '.join(WEIGHT_FILES)}; got {str(self.weights)!r}"
+            )
+        return self

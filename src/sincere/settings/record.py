@@ -68,7 +68,7 @@ class Choices:
     def explained(self) -> str:
         """Return what each name stands for, if their table says so."""
         table = self.names if isinstance(self.names, Mapping) else {}
-        lines = [f"{name}: {item.about}" for name, item in table.items() if hasattr(item, "about")]
+        lines = [f"{name}: {item.about}" for name, item in table.items() if getattr(item, "about", "")]
         return f" {'; '.join(lines)}." if lines else ""
 
 

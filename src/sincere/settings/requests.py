@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from sincere.catalog import COMPARED_LOSSES, LOSSES
 from sincere.records.comparison import RUNS
 from sincere.records.config import CONFIG, read_config
+from sincere.records.files import file_sha256
 from sincere.settings.data import DATA_HELP, DataSettings, source_name
 from sincere.settings.evaluation import EvaluationSettings
 from sincere.settings.loss import LossSettings, NamedLossSettings
@@ -20,7 +21,7 @@ from sincere.settings.optimisation import BatchSettings, OptimisationSettings, V
 from sincere.settings.record import MANY, Choices, Positional, Request, Seed, named_folder
 
 # Settings that say where a run is computed, not what it is: they may differ when it is resumed.
-PLACEMENT = {"data", "data_dir", "device", "devices", "nodes", "threads"}
+PLACEMENT = {"data", "data_dir", "weights", "device", "devices", "nodes", "threads"}
 
 
 class RunSettings(Request):
@@ -196,8 +197,11 @@ class CompareRequest(Request):
         values = self.flat()
         for name in ("out", "overwrite", "checkpoint_minutes", "quiet"):
             del values[name]
-        source = Path(self.data.source)
-        return {**values, "data": str(source.resolve()) if source.exists() else self.data.source}
+        source, weights = Path(self.data.source), self.model.weights
+        values["data"] = str(source.resolve()) if source.exists() else self.data.source
+        if weights is not None:
+            values.update(weights=str(weights.resolve()), weights_sha256=file_sha256(weights))
+        return values
 
 
 class MeasureRequest(Request):

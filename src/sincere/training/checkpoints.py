@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import random
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 import torch
 
 from sincere.errors import DataError, first_line
-from sincere.records.files import UNFINISHED, atomic_file, read_bytes
+from sincere.records.files import UNFINISHED, atomic_file, is_intact_zip, read_bytes
 
 KEPT = 2
 BEST, DAMAGED = "best.pt", ".damaged"
@@ -79,7 +78,7 @@ def read(path: Path) -> dict[str, Any]:
         data = read_bytes(path)
     except FileNotFoundError as error:
         raise DamagedError(f"{path}: is missing") from error
-    if not _is_intact(data):
+    if not is_intact_zip(data):
         raise DamagedError(f"{path}: is truncated or damaged")
     try:
         content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
@@ -89,17 +88,6 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or not content.keys() >= KEYS:
         raise DataError(f"{path}: is not a checkpoint of this version of sincere; it was left as it is")
     return content
-
-
-def _is_intact(data: bytes) -> bool:
-    """Return whether the checksums inside a zip archive are right."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            return archive.testzip() is None
-    except MemoryError:
-        raise
-    except Exception:  # damaged archives make it raise almost anything
-        return False
 
 
 def _write(content: Mapping[str, Any], path: Path) -> None:

@@ -23,6 +23,7 @@ from sincere.evaluation.knn import accuracy_1nn
 from sincere.losses.reference_levels import loss_levels
 from sincere.messages import Messages
 from sincere.models.embedding import EmbeddingModel, build_model
+from sincere.models.weights import read_weights
 from sincere.records.model import ModelSpec
 from sincere.settings.requests import PLACEMENT, RunSettings
 from sincere.theory.coefficients import repulsion_meter
@@ -63,7 +64,7 @@ def prepare(
         messages.say(line)
         if warning is not None:
             messages.note(warning)
-    model = build_model(model_spec(settings, data), seed=settings.seed, pretrained=settings.model.pretrained)
+    model = initial_model(settings, data)
     messages.say(f"{model.describe()}; {settings.machine.precision} arithmetic on {device.type}")
     torch.manual_seed(settings.seed)
     model.to(device)
@@ -131,19 +132,28 @@ def _loader(settings: RunSettings, data: Dataset, train: ImageSet, fabric: Fabri
     )
 
 
-def model_spec(settings: RunSettings, data: Dataset) -> ModelSpec:
-    """Return what model the settings ask for."""
-    return ModelSpec(
-        encoder=settings.model.encoder,
-        head=settings.model.head,
-        dim=settings.model.dim,
+def initial_model(settings: RunSettings, data: Dataset) -> EmbeddingModel:
+    """Return the model that the settings ask for, before training.
+
+    Raises:
+        InputValueError: The weights that it should start from do not fit it.
+        DataError: They cannot be read.
+    """
+    chosen, weights = settings.model, None
+    if chosen.weights is not None:
+        weights = read_weights(chosen.weights, chosen.encoder, sha256=chosen.weights_sha256)
+    spec = ModelSpec(
+        encoder=chosen.encoder,
+        head=chosen.head,
+        dim=chosen.dim,
         channels=data.train.images.shape[1],
         size=data.size,
         mean=data.mean,
         std=data.std,
         class_names=data.class_names,
-        norm=settings.model.norm,
+        norm=chosen.norm,
     )
+    return build_model(spec, seed=settings.seed, pretrained=chosen.pretrained, weights=weights)
 
 
 def _check_memory(settings: RunSettings, model: EmbeddingModel, train: ImageSet, device: torch.device) -> None:

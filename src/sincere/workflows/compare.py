@@ -31,6 +31,7 @@ from sincere.settings.signatures import with_signature
 from sincere.statistics.bootstrap import ENOUGH_SEEDS
 from sincere.statistics.comparison import chance_note, compare_losses, few_seeds_note, scope_of
 from sincere.training.interruption import InterruptedRunError
+from sincere.workflows.assembly import initial_model
 from sincere.workflows.defaults import resolve
 from sincere.workflows.embedded_data import EmbeddedData
 from sincere.workflows.finished import finished_comparison
@@ -77,6 +78,9 @@ def run_comparison(request: CompareRequest, messages: Messages | None = None) ->
     for note in data.notes:
         messages.note(note)
     check_measurable(request.evaluation, data)
+    if request.model.pretrained or request.model.weights is not None:
+        first = request.run(request.losses[0], request.seeds[0], resume=False).run_settings()
+        initial_model(first, data)  # raises before anything is written if the weights do not fit
     with locked(folder):
         if request.overwrite:
             _clear(request, digest)

@@ -9,7 +9,9 @@ import torch
 from sincere.catalog import OPTIMIZERS
 from sincere.data.catalog import DATASETS
 from sincere.data.dataset import Dataset
+from sincere.errors import DataError
 from sincere.models.small import TINY_PIXELS
+from sincere.records.files import file_sha256
 from sincere.settings.machine import MOST_THREADS
 from sincere.settings.requests import RunSettings
 from sincere.workflows.hardware import choose_precision
@@ -19,7 +21,11 @@ BATCH_SIZES, DEFAULT_BATCH_SIZE, DEFAULT_EPOCHS = {"digits": 256}, 512, 100
 
 
 def resolve(settings: RunSettings, data: Dataset, device: torch.device) -> RunSettings:
-    """Return the settings with every choice made, checked again because they are stored."""
+    """Return the settings with every choice made, checked again because they are stored.
+
+    Raises:
+        DataError: The file of weights is missing or changed.
+    """
     source, batches, optimisation = settings.data.source, settings.batches, settings.optimisation
     n_train = int(len(data.train) * (1 - settings.validation.fraction))
     batch_size = min(BATCH_SIZES.get(data.name, DEFAULT_BATCH_SIZE), max(2, n_train // 8 * 2))
@@ -28,6 +34,7 @@ def resolve(settings: RunSettings, data: Dataset, device: torch.device) -> RunSe
     return settings.replaced(
         data=source if source in DATASETS else str(Path(source).resolve()),
         size=data.size,
+        **_weights(settings),
         batch_size=batches.batch_size or batch_size,
         augmentation=batches.augmentation or data.augmentation,
         epochs=optimisation.epochs or DEFAULT_EPOCHS,
@@ -38,6 +45,23 @@ def resolve(settings: RunSettings, data: Dataset, device: torch.device) -> RunSe
         threads=settings.machine.threads or _threads(settings, data, device),
         precision=choose_precision(settings.machine.precision, device),
     )
+
+
+def _weights(settings: RunSettings) -> dict[str, str]:
+    """Return where the file of weights is, and its content hash.
+
+    Raises:
+        DataError: There is none, or another one than when the run began.
+    """
+    path, expected = settings.model.weights, settings.model.weights_sha256
+    if path is None:
+        return {}
+    if expected is not None and not path.exists():  # a finished run does not need it any more
+        return {"weights": str(path)}
+    found = file_sha256(path)
+    if expected not in (None, found):
+        raise DataError(f"{path}: its SHA-256 must be {expected}, that of the run's weights; got {found}")
+    return {"weights": str(path.resolve()), "weights_sha256": found}
 
 
 def _threads(settings: RunSettings, data: Dataset, device: torch.device) -> int:
