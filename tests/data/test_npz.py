@@ -113,17 +113,14 @@ def test_validation_split_is_stratified_and_plain(tmp_path: Path) -> None:
             {"test_labels": None},
             "array 'test_labels' is missing; it has class_names, test_images, train_images, train_labels",
         ),
-        ({"train_images": np.zeros((60, 8, 8, 3))}, "train_images must be uint8; got float64"),
-        (
-            {"train_images": np.zeros((60, 8, 8), dtype=np.uint8)},
-            "train_images must have shape (n, h, w, c) with h = w and c = 1 or 3; got (60, 8, 8)",
-        ),
         (
             {"test_images": np.zeros((30, 4, 4, 3), dtype=np.uint8)},
             "train_images and test_images must be of one size; got (8, 8, 3) and (4, 4, 3)",
         ),
-        ({"train_labels": np.zeros(60)}, "train_labels must be integers of shape (60,); got float64 of shape (60,)"),
-        ({"test_labels": np.arange(7)}, "test_labels must be integers of shape (30,); got int64 of shape (7,)"),
+        (
+            {"test_labels": np.arange(7)},
+            "test_labels must be integers or strings of shape (30,); got int64 of shape (7,)",
+        ),
         (
             {"train_labels": np.full(60, 10**13), "class_names": None},
             "labels must number the classes from 0, each with a training image; "
@@ -144,7 +141,6 @@ def test_validation_split_is_stratified_and_plain(tmp_path: Path) -> None:
         ),
         ({"class_names": np.array(["a", "b", "a"])}, "class_names must be different; got 'a' more than once"),
         ({"class_names": np.array(["a", "b"])}, "class_names must name every label; got 2 names and label 2"),
-        ({"train_labels": np.array([{}] * 60)}, "holds pickled objects, which are refused; save plain arrays"),
     ],
 )
 def test_wrong_arrays(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -194,7 +190,7 @@ def test_other_archives_and_damaged_ones(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as file:
         for name in arrays():
             file.writestr(name, "no array")
-    with pytest.raises(DataError, match="'train_images' is not an array"):
+    with pytest.raises(DataError, match="'class_names' is not an array"):
         load_npz(path, LoadOptions())
     np.savez_compressed(tmp_path / "intact.npz", **arrays())
     intact = (tmp_path / "intact.npz").read_bytes()

@@ -14,11 +14,11 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from tests.faults.case import Case, FaultError, Kind, SkippedError
-from tests.faults.command import Outcome
-from tests.faults.judges import DONE, check_ended, check_not_executed, names_damage
+from tests.faults.command import Command, Outcome
+from tests.faults.judges import DONE, check_done, check_ended, check_not_executed, check_refused, names_damage
 from tests.faults.scene import Scene, told
 from tests.faults.verbs import VERBS, Verb
-from tests.faults.world import PARTIAL, RUN, World
+from tests.faults.world import ARRAYS, FRESH, PARTIAL, RUN, SHORT, World
 
 GROUP = "crafted"
 _CHECKSUMS = ("sha256", "checksum")
@@ -77,6 +77,8 @@ def cases(world: World, seed: int, *, short: bool) -> list[Case]:
         if not short:
             run = partial(_arrays, verb=VERBS["compare-unreported"], file="per_image.npz", edit=edit, strict=True)
             found.append(Case(GROUP, f"per_image.npz/{name}", run))
+    for name, (change, is_data) in DATA.items():
+        found.append(Case(GROUP, f"data.npz/{name}", partial(_data, change=change, is_data=is_data)))
     for name, content in CHECKPOINTS.items():
         found.append(Case(GROUP, f"checkpoint/{name}", partial(_checkpoint, content=content)))
     return found
@@ -232,6 +234,50 @@ def _arrays(world: World, *, verb: Verb, file: str, edit: Callable[[Arrays], Arr
     else:  # without the metadata, where a checksum may be
         save_file({name: np.asarray(a, order="C") for name, a in edit(load_file(path)).items()}, path)
     _judge(scene, scene.run(), strict=strict)
+
+
+def _with_value(value: float) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function that makes floats from 0 to 1 of images, with another value in the last."""
+
+    def changed(images: np.ndarray) -> np.ndarray:
+        floats = (images / 255).astype(np.float32)
+        floats[-1, 0, 0, 0] = value
+        return floats
+
+    return changed
+
+
+DATA: dict[str, tuple[Callable[[Arrays], Arrays], bool]] = {  # and whether it can be taken as data
+    "floats": (_only("images", _with_value(1)), True), "floats-nan": (_only("images", _with_value(np.nan)), False),
+    "floats-infinite": (_only("images", _with_value(np.inf)), False),
+    "floats-negative": (_only("images", _with_value(-0.1)), False),
+    "floats-255": (_only("images", lambda a: a.astype(float)), False),
+    "channels-first": (_only("images", lambda a: a.transpose(0, 3, 1, 2)), True),
+    "three-by-three": (_only("images", lambda a: a[:, :3, :3]), True),
+    "wide": (_only("images", lambda a: a[:, :5]), True), "no-pixels": (_only("images", lambda a: a[:, :0]), False),
+    "labels-object": (_only("labels", lambda a: a.astype(object)), False),
+    "labels-text": (_only("labels", lambda a: np.array(["ants", "bees", "cats"])[a]), True),
+    "labels-other-text": (_only("labels", lambda a: np.array(["ants", "bees", "\x1b[31m\n"])[a]), False),
+    "labels-long": (_only("labels", lambda a: np.array([b"a", b"b", b"c" * 10**6])[a]), False),
+    "labels-surrogate": (
+        lambda arrays: {n: np.array(["a", "b", "\ud800"])[a] if "labels" in n else a for n, a in arrays.items()
+        if n != "class_names"}, True,
+    ),
+    "labels-empty": (_only("labels", lambda a: np.full(len(a), "")), False),
+    "labels-nan": (_only("labels", lambda a: a * np.nan), False),
+    "no-test": (lambda arrays: {n: a for n, a in arrays.items() if "test" not in n}, True),
+    "no-test-labels": (lambda arrays: {n: a for n, a in arrays.items() if n != "test_labels"}, False),
+}  # fmt: skip
+
+
+def _data(world: World, *, change: Callable[[Arrays], Arrays], is_data: bool) -> None:
+    """A data set in another form is trained on, or refused in one line."""
+    world.restore((ARRAYS,))
+    with np.load(world.here / ARRAYS) as archive:
+        arrays = dict(archive)
+    np.savez(world.here / ARRAYS, **change(arrays))
+    outcome = world.run(Command(("train", "--data", ARRAYS, "--out", FRESH, *SHORT)))
+    (check_done if is_data else check_refused)(outcome, "the file")
 
 
 def _sample(change: Callable[[torch.Tensor], Any]) -> Callable[[Any], Any]:

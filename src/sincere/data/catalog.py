@@ -83,7 +83,7 @@ def load_dataset(
             ~/.cache/sincere/datasets.
         skip_bad_images: Whether to leave out images that cannot be read, instead of raising.
         download: Whether to download a missing data set.
-        seed: Random seed of the train/test split, for folders without one.
+        seed: Random seed of the train/test split, for folders and .npz files without one.
         device: Device that holds the pixels if they fit into its memory.
 
     Raises:

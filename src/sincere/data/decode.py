@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,4 +93,9 @@ def _eight_bits(image: Image.Image, largest: int) -> Image.Image:
     values = np.asarray(image, dtype=np.float64)
     if not ((values >= 0) & (values <= largest)).all():
         raise ValueError(f"mode {image.mode} values must be 0 to {largest}; got {values.min():g} to {values.max():g}")
-    return Image.fromarray((values * (255 / largest)).round().astype(np.uint8))
+    return Image.fromarray(eight_bits(values, largest))
+
+
+def eight_bits(values: NDArray[Any], largest: int) -> NDArray[np.uint8]:
+    """Return values from 0..`largest` as 0..255, rounded."""
+    return (values.astype(np.float64, copy=False) * (255 / largest)).round().astype(np.uint8)

@@ -11,10 +11,8 @@ from sincere.data.class_folders import LabelledFiles, class_files, folder_parts
 from sincere.data.dataset import Dataset
 from sincere.data.image_files import files_dataset
 from sincere.data.load_options import LoadOptions
-from sincere.data.splits import stratified_split
+from sincere.data.splits import TEST_SHARE, stratified_split
 from sincere.errors import DataError
-
-TEST_SHARE = 0.2
 
 
 def load_folder(root: Path, settings: LoadOptions, *, name: str | None = None) -> Dataset:

@@ -36,7 +36,7 @@ class LoadOptions:
         cache: Folder of decoded images.
         download: Whether to download a missing data set.
         skip_bad_images: Whether to leave out images that cannot be read, instead of raising.
-        seed: Random seed of the train/test split, for folders without one.
+        seed: Random seed of the train/test split, for folders and .npz files without one.
         device: Device that holds the pixels if they fit into its memory.
         cache_limit_bytes: Data sets with more bytes of pixels are not cached but decoded on every access.
         progress: Called with (done, total) while images are decoded.

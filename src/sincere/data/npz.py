@@ -1,94 +1,134 @@
-"""Loads a data set from an .npz: train_images (n, h, w, c), train_labels, test_images, test_labels, class_names."""
+"""Loads a data set from an .npz of images and labels, with a train and a test part or without, and class names."""
 
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from sincere.data.dataset import Dataset, channel_statistics, check_dataset, image_set
+from sincere.data.dataset import Dataset, ImageSet, channel_statistics, check_dataset, image_set
 from sincere.data.load_options import LoadOptions
-from sincere.data.pixel_storage import place_images
+from sincere.data.npz_arrays import NamedArray, channels_last, check_labels, encode_labels, square_pixels
+from sincere.data.pixel_storage import Pixels, place_images
+from sincere.data.splits import TEST_SHARE, stratified_split
 from sincere.errors import DataError, first_line
 
-Array = NDArray[np.generic]
-_REQUIRED = ("train_images", "train_labels", "test_images", "test_labels")
+_TRAIN, _TEST, _SINGLE = ("train_images", "train_labels"), ("test_images", "test_labels"), ("images", "labels")
 
 
 def load_npz(path: Path, settings: LoadOptions) -> Dataset:
     """Load and check an .npz. `class_names` is optional. Pickled objects are refused, never executed.
 
+    Images are uint8, other integers from 0 to 255, or floats from 0 to 1, (n, h, w, c) or (n, c, h, w); of images that
+    are not square, the centre square is kept, as for image files. Labels are integers or strings. A file without test
+    arrays is split as a folder is.
+
     Raises:
         DataError: An array is missing or has a wrong type, shape or value.
     """
-    arrays = _read(path)
-    parts = {part: _check_part(path, part, arrays) for part in ("train", "test")}
-    if parts["train"][0].shape[1:] != parts["test"][0].shape[1:]:
-        shapes = " and ".join(str(images.shape[1:]) for images, _ in parts.values())
-        raise DataError(f"{path}: train_images and test_images must be of one size; got {shapes}")
-    names = _class_names(path, arrays.get("class_names"), [labels for _, labels in parts.values()])
-    train, test = (image_set(place_images(images, settings.device), labels) for images, labels in parts.values())
+    with _open(path) as file:
+        arrays = _part_arrays(path, file.files)
+        given = _read(path, file, "class_names") if "class_names" in file.files else None
+        parts = [_read_part(path, file, images, labels) for images, labels in arrays]
+    shapes = [shape for _, shape, _ in parts]
+    if len(set(shapes)) > 1:
+        raise DataError(f"{path}: train_images and test_images must be of one size; got {shapes[0]} and {shapes[1]}")
+    labels, names = encode_labels(path, [part_labels for _, _, part_labels in parts], given)
+    height, width, n_channels = shapes[0]
+    side, notes = min(height, width), list[str]()
+    if height != width:
+        kept = f"the centre {side} x {side} px are kept, as for image files"
+        notes.append(f"{path}: images are {height} x {width} px (height x width); {kept}")
+    if len(parts) == 1:  # split before the pixels are copied: a class may be too small
+        rows = _split(path, labels[0], names, arrays[0][1], settings.seed)
+        counts = f"{len(rows[0]):,} images for training and {len(rows[1]):,} for testing"
+        notes.append(f"{path}: has no test part; it was split by class into {counts} (seed {settings.seed})")
+        whole = _placed(parts[0][0], labels[0], settings)
+        train, test = whole.subset(rows[0]), whole.subset(rows[1])
+    else:
+        train, test = (_placed(part[0], part_labels, settings) for part, part_labels in zip(parts, labels, strict=True))
     mean, std = channel_statistics(train)
-    side, n_channels = parts["train"][0].shape[1], parts["train"][0].shape[3]
     augmentation = "paper" if n_channels == 3 else "light"
-    return check_dataset(Dataset(path.stem, train, test, names, settings.size or side, mean, std, augmentation))
+    size = settings.size or side
+    return check_dataset(Dataset(path.stem, train, test, names, size, mean, std, augmentation, notes=tuple(notes)))
 
 
-def _read(path: Path) -> dict[str, Array]:
+@contextmanager
+def _open(path: Path) -> Iterator[NpzFile]:
     if not zipfile.is_zipfile(path):  # numpy would take it for a pickle
         raise DataError(f"{path}: is not a readable .npz (no zip archive)")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in (*_REQUIRED, "class_names") if name in file.files}
-            contents = ", ".join(sorted(file.files)) or "none"
+        file = np.load(path, allow_pickle=False)
     except Exception as error:  # on damaged files zlib, zipfile and numpy's header parser raise almost anything
-        if isinstance(error, ValueError) and "allow_pickle" in str(error):
-            raise DataError(f"{path}: holds pickled objects, which are refused; save plain arrays") from error
-        raise DataError(f"{path}: is not a readable .npz ({first_line(error)})") from error
-    for name in _REQUIRED:
-        if name not in arrays:
-            raise DataError(f"{path}: array {name!r} is missing; it has {contents}")
-    for name, array in arrays.items():
-        if not isinstance(array, np.ndarray):  # numpy hands out other members as bytes
-            raise DataError(f"{path}: {name!r} is not an array")
-    return arrays
+        raise _unreadable(path, error) from error
+    if not isinstance(file, NpzFile):  # an .npy with an archive behind it
+        raise DataError(f"{path}: is not a readable .npz (one array, no archive of arrays)")
+    with file:
+        yield file
 
 
-def _check_part(path: Path, part: str, arrays: dict[str, Array]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    images, labels = arrays[f"{part}_images"], arrays[f"{part}_labels"]
-    if images.dtype != np.uint8:
-        raise DataError(f"{path}: {part}_images must be uint8; got {images.dtype}")
-    if images.ndim != 4 or images.shape[3] not in (1, 3) or images.shape[1] != images.shape[2] or not images.size:
-        requirement = "must have shape (n, h, w, c) with h = w and c = 1 or 3"
-        raise DataError(f"{path}: {part}_images {requirement}; got {images.shape}")
-    if not np.issubdtype(labels.dtype, np.integer) or labels.shape != images.shape[:1]:
-        requirement = f"must be integers of shape ({len(images)},)"
-        raise DataError(f"{path}: {part}_labels {requirement}; got {labels.dtype} of shape {labels.shape}")
-    if int(labels.max()) > np.iinfo(np.int64).max:  # would turn negative
-        raise DataError(f"{path}: {part}_labels must number the classes from 0; got {labels.max()}")
-    return images.astype(np.uint8, copy=False), labels.astype(np.int64)
+def _unreadable(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path}: is not a readable .npz ({first_line(error)})")
 
 
-def _class_names(path: Path, given: Array | None, labels: list[NDArray[np.int64]]) -> tuple[str, ...]:
-    """Return the class names in label order; the labels themselves if none are given."""
-    highest = int(max(part.max() for part in labels))
-    if given is None:
-        if highest >= len(labels[0]):  # also keeps a stray label from allocating all memory
-            requirement = "must number the classes from 0, each with a training image"
-            raise DataError(f"{path}: labels {requirement}; got {highest} with {len(labels[0])} training images")
-        return tuple(map(str, range(highest + 1)))
-    if given.ndim != 1 or given.dtype.kind not in "US":
-        got = f"{given.dtype} of shape {given.shape}"
-        raise DataError(f"{path}: class_names must be strings of shape (classes,); got {got}")
+def _part_arrays(path: Path, members: list[str]) -> list[tuple[str, str]]:
+    """Return the names of images and labels of each part: train and test, or a single one that is to be split."""
+    present = set(members)
+    if present & {*_TEST}:
+        parts = [_TRAIN, _TEST]
+    elif present & {*_TRAIN} and present & {*_SINGLE}:
+        both = "has train_images or train_labels beside images or labels, and no test part"
+        raise DataError(f"{path}: {both}; keep one pair, or name the other test_images and test_labels")
+    else:
+        parts = [_SINGLE if present & {*_SINGLE} else _TRAIN]
+    for name in (name for part in parts for name in part):
+        if name not in present:
+            raise DataError(f"{path}: array {name!r} is missing; it has {', '.join(sorted(present)) or 'none'}")
+    return parts
+
+
+def _read(path: Path, file: NpzFile, name: str) -> NamedArray:
     try:
-        names = tuple(name.decode() if isinstance(name, bytes) else name for name in given.tolist())
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: class_names must be UTF-8; {first_line(error)}") from error
-    duplicates = sorted({name for name in names if names.count(name) > 1})
-    if duplicates:
-        raise DataError(f"{path}: class_names must be different; got {duplicates[0]!r} more than once")
-    if highest >= len(names):
-        raise DataError(f"{path}: class_names must name every label; got {len(names)} names and label {highest}")
-    return names
+        values = file[name]
+    except Exception as error:
+        if isinstance(error, ValueError) and "allow_pickle" in str(error):
+            requirement = "must be a plain array; got pickled objects, which are never loaded"
+            remedy = f"Save {name}.astype(str)" if name.endswith(("labels", "names")) else "Save numbers"
+            raise DataError(f"{path}: {name} {requirement}. {remedy}") from error
+        raise _unreadable(path, error) from error
+    if not isinstance(values, np.ndarray):  # numpy hands out other members as bytes
+        raise DataError(f"{path}: {name!r} is not an array")
+    return NamedArray(path, name, values)
+
+
+def _read_part(
+    path: Path, file: NpzFile, images_name: str, labels_name: str
+) -> tuple[Pixels, tuple[int, ...], NamedArray]:
+    """Return pixels, the shape (h, w, c) of an image in the file, and labels; images as stored are freed on return."""
+    labels = _read(path, file, labels_name)  # first, because a wrong one is noticed sooner
+    images = channels_last(_read(path, file, images_name))
+    check_labels(labels, len(images.values))
+    return square_pixels(images), images.values.shape[1:], labels
+
+
+def _split(
+    path: Path, labels: NDArray[np.int64], class_names: tuple[str, ...], labels_name: str, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the positions of training and test images."""
+    if labels.min() < 0:
+        raise DataError(f"{path}: {labels_name} must number the classes from 0; got {labels.min()}")
+    classes, sizes = np.unique(labels, return_counts=True)
+    if sizes.min() < 2:
+        name = class_names[classes[sizes.argmin()]]
+        remedy = "add more, or add test_images and test_labels"
+        raise DataError(f"{path}: class {name!r} has a single image, which cannot be split in two parts; {remedy}")
+    return stratified_split(labels, TEST_SHARE, seed=seed)
+
+
+def _placed(pixels: Pixels, labels: NDArray[np.int64], settings: LoadOptions) -> ImageSet:
+    return image_set(place_images(pixels, settings.device), labels)

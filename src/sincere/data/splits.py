@@ -8,6 +8,8 @@ from numpy.typing import ArrayLike, NDArray
 from sincere import checks
 from sincere.errors import InputValueError
 
+TEST_SHARE = 0.2  # of data that have no test part
+
 
 def stratified_split(
     labels: ArrayLike, fraction: float, *, seed: int = 0
