@@ -13,18 +13,20 @@ class Messages:
     Args:
         console: Where progress and results go; stdout by default.
         quiet: Whether only notes are printed.
+        silent: Whether nothing is printed at all, as in a process that follows another.
     """
 
-    def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
+    def __init__(self, console: Console | None = None, *, quiet: bool = False, silent: bool = False) -> None:
         self.console = console or Console()
-        self.warnings = Console(stderr=True)
-        self.quiet = quiet
+        self.warnings = Console(stderr=True, quiet=silent)
+        self.quiet = quiet or silent
 
     def say(self, text: str) -> None:
         """Print a line, unless quiet."""
         if not self.quiet:
             self.console.print(printable(text), soft_wrap=True, highlight=False, markup=False)
 
-    def note(self, text: str) -> None:
+    def note(self, *texts: str) -> None:
         """Print what the user should know in any case, to stderr."""
-        self.warnings.print(printable(f"note: {text}"), soft_wrap=True, highlight=False, markup=False)
+        for text in texts:
+            self.warnings.print(printable(f"note: {text}"), soft_wrap=True, highlight=False, markup=False)

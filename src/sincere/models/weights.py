@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from sincere import checks
 from sincere.catalog import ENCODERS, TIMM, load
 from sincere.errors import DataError, InputValueError
-from sincere.records.files import CHECKSUM, is_intact_zip, read_bytes
+from sincere.records.files import CHECKSUM, check_sha256, is_intact_zip, read_bytes
 from sincere.records.model import ModelSpec
 from sincere.records.tensors import checksum
 
@@ -83,9 +83,7 @@ def read_weights(path: Path, encoder: str, *, sha256: str | None = None) -> Enco
         data = read_bytes(path)
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file; --weights says where the weights are") from error
-    found = hashlib.sha256(data).hexdigest()
-    if sha256 is not None and found != sha256:
-        raise DataError(f"{path}: its SHA-256 must be {sha256}, that of the run's weights; got {found}")
+    check_sha256(path, hashlib.sha256(data).hexdigest(), sha256)
     tensors, about = _safetensors(path, data) if path.suffix == SAFETENSORS else (_unpickled(path, data), {})
     if ABOUT in about or CHECKSUM in about:  # of a run; a damaged one may lack either
         return EncoderWeights(str(path), tensors, *_scaling(path, tensors, about))
@@ -126,8 +124,8 @@ def _scaling(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str]
     stored = {name: value for name, value in about.items() if name != CHECKSUM}
     try:
         intact = checksum({name: value.numpy() for name, value in tensors.items()}, stored) == about[CHECKSUM]
-        said = json.loads(about[ABOUT])
-        mean, std = (tuple(map(float, said[name])) for name in ("mean", "std"))
+        scaling = json.loads(about[ABOUT])
+        mean, std = (tuple(map(float, scaling[name])) for name in ("mean", "std"))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DataError(f"{path}: is damaged; copy it again") from error
     if not intact or not all(map(math.isfinite, mean + std)) or not all(value > 0 for value in std):
@@ -188,32 +186,32 @@ def load_encoder(encoder: nn.Module, weights: EncoderWeights, *, name: str) -> t
     """
     expected = {key: value for key, value in encoder.state_dict().items() if not key.endswith(COUNTER)}
     prefix = _common_prefix(weights.tensors, expected)
-    found, ignored, unexpected = dict[str, Tensor](), list[str](), list[str]()
+    fitting, ignored, unexpected = dict[str, Tensor](), list[str](), list[str]()
     for key, value in sorted(weights.tensors.items()):  # safetensors keeps no order
         short = key.removeprefix(prefix)
         if key.startswith(prefix) and short in expected:
-            found[short] = value
+            fitting[short] = value
         elif CLASSIFIER.match(PREFIX.sub("", key, count=1)):
             ignored.append(key)
         elif not key.endswith(COUNTER):
             unexpected.append(key)
     problems = {
-        "missing": [key for key in expected if key not in found],
+        "missing": [key for key in expected if key not in fitting],
         "unexpected": unexpected,
         "of another shape or type": [
             f"{key} {tuple(value.shape)} in place of {tuple(expected[key].shape)}"
-            for key, value in found.items()
+            for key, value in fitting.items()
             if not _fits(value, expected[key])
         ],
         "not finite": [
-            key for key, value in found.items() if _fits(value, expected[key]) and not value.isfinite().all()
+            key for key, value in fitting.items() if _fits(value, expected[key]) and not value.isfinite().all()
         ],
     }
     if any(problems.values()):
         shown = "; ".join(f"{len(keys)} {kind} ({first_names(keys)})" for kind, keys in problems.items() if keys)
         requirement = f"{weights.source} must hold the {len(expected)} tensors of encoder {name}"
         raise InputValueError(checks.wording("weights", requirement, shown))
-    encoder.load_state_dict(found, strict=False)  # without the counters
+    encoder.load_state_dict(fitting, strict=False)  # without the counters
     return tuple(ignored)
 
 

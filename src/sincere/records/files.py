@@ -159,6 +159,16 @@ def file_sha256(path: Path) -> str:
         raise DataError(f"{path}: no such file") from error
 
 
+def check_sha256(path: Path, digest: str, expected: str | None) -> None:
+    """Check the content hash of a file of weights against the one that a run began with; None accepts any.
+
+    Raises:
+        DataError: It is another one.
+    """
+    if expected not in (None, digest):
+        raise DataError(f"{path}: its SHA-256 must be {expected}, that of the run's weights; got {digest}")
+
+
 def is_intact_zip(data: bytes) -> bool:
     """Return whether the checksums inside a zip archive are right."""
     try:

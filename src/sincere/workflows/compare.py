@@ -75,8 +75,6 @@ def run_comparison(request: CompareRequest, messages: Messages | None = None) ->
     digest = source_digest(source.source, source.data_dir)
     data = load_data(source, device, messages)
     digest = digest or source_digest(source.source, source.data_dir)  # it may have been downloaded
-    for note in data.notes:
-        messages.note(note)
     check_measurable(request.evaluation, data)
     if request.model.pretrained or request.model.weights is not None:
         first = request.run(request.losses[0], request.seeds[0], resume=False).run_settings()
@@ -152,8 +150,7 @@ def _runs(
             _, embedded = train_run(run, messages, data, for_evaluation=True)
         results.append(_evaluated(folder, request, data, device, messages, embedded))
         if messages.quiet:  # else they stand below the table
-            for note in results[-1].notes:
-                messages.note(note)
+            messages.note(*results[-1].notes)
     return results
 
 
@@ -174,8 +171,7 @@ def _is_finished(
         wanted = resolve(request.run(*key, resume=True).run_settings(), data, device)
         folder.check_same(wanted, REMEDY)
     summary, notes = folder.summary_or_note()
-    for note in notes:
-        messages.note(note)
+    messages.note(*notes)
     if summary is not None and summary["data"] != data.digest:
         raise DataError(f"{folder.path}: was trained on other data than {request.data.source} holds now; {REMEDY}")
     return summary is not None

@@ -9,9 +9,8 @@ import torch
 from sincere.catalog import OPTIMIZERS
 from sincere.data.catalog import DATASETS
 from sincere.data.dataset import Dataset
-from sincere.errors import DataError
 from sincere.models.small import TINY_PIXELS
-from sincere.records.files import file_sha256
+from sincere.records.files import check_sha256, file_sha256
 from sincere.settings.machine import MOST_THREADS
 from sincere.settings.requests import RunSettings
 from sincere.workflows.hardware import choose_precision
@@ -58,10 +57,9 @@ def _weights(settings: RunSettings) -> dict[str, str]:
         return {}
     if expected is not None and not path.exists():  # a finished run does not need it any more
         return {"weights": str(path)}
-    found = file_sha256(path)
-    if expected not in (None, found):
-        raise DataError(f"{path}: its SHA-256 must be {expected}, that of the run's weights; got {found}")
-    return {"weights": str(path.resolve()), "weights_sha256": found}
+    digest = file_sha256(path)
+    check_sha256(path, digest, expected)
+    return {"weights": str(path.resolve()), "weights_sha256": digest}
 
 
 def _threads(settings: RunSettings, data: Dataset, device: torch.device) -> int:

@@ -38,8 +38,6 @@ def run_evaluation(request: EvaluateRequest, messages: Messages | None = None) -
     device = choose_device(request.machine.device, caller=request.verb)
     with locked(folder.path, EVALUATION_LOCK):
         data = load_data(where, device, messages)
-        for note in data.notes:
-            messages.note(note)
         results = evaluate_run(
             folder, settings, data, request.evaluation, seed=request.seed, device=device, messages=messages
         )

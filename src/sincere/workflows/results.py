@@ -164,5 +164,4 @@ def finish(results: Results, folder: Path, messages: Messages, *, report: bool) 
     page = write_report(folder) if report else None
     show(results, page, messages)
     if messages.quiet:
-        for note in results.notes:
-            messages.note(note)
+        messages.note(*results.notes)

@@ -132,8 +132,7 @@ def train_run(
         folder.check_free(request)
     fabric = start_processes(request.machine, choose_device(request.machine.device, caller=request.verb))
     if not fabric.is_global_zero:
-        messages = Messages(quiet=True)
-        messages.warnings.quiet = True
+        messages = Messages(silent=True)
     with report_lost_processes(fabric):
         return _train(request, folder, fabric, messages, data, for_evaluation=for_evaluation)
 
@@ -162,8 +161,6 @@ def _train(
     if data is None:
         with in_turn(fabric):
             data = load_data(request.data, fabric.device, messages)
-        for note in data.notes:
-            messages.note(note)
     parts = f"{len(data.train):,} training images, {len(data.test):,} test images"
     messages.say(f"{parts}, {len(data.class_names)} classes")
     settings = resolve(request.run_settings(), data, fabric.device)
@@ -177,8 +174,7 @@ def _train(
             messages.say(f"{folder.path}: is finished already")
             kept = {name: summary[name] for name in SUMMARY_KINDS if name != "data"}
             return TrainResult(folder.path, settings, **kept), None
-        for note in notes:
-            messages.note(note)
+        messages.note(*notes)
     seconds = request.checkpoint_minutes * 60
     with ExitStack() as until_the_end:
         with torch.random.fork_rng(), _thread_number(cast(int, settings.machine.threads)):
@@ -196,8 +192,7 @@ def _fit(fit: Fit, request: TrainRequest, settings: RunSettings, folder: RunFold
         with in_turn(fabric):
             notes = fit.resume()
         check_same_step(fabric, fit.state.step, folder.path)
-        for note in notes:
-            messages.note(note)
+        messages.note(*notes)
         messages.say(f"resuming after step {fit.state.step:,} of {fit.plan.n_steps:,}")
     elif fabric.is_global_zero:
         folder.begin(request, settings, str(fabric.device))

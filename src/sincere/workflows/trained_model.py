@@ -25,12 +25,14 @@ from sincere.workflows.run_folder import RunFolder
 
 
 def load_data(settings: DataSettings, device: torch.device, messages: Messages) -> Dataset:
-    """Load a data set, with its decoding shown unless quiet."""
+    """Load a data set; show the progress of its decoding, unless quiet, and its notes."""
     options: dict[str, Any] = {"size": settings.size, "skip_bad_images": settings.skip_bad_images, "device": device}
     if settings.data_dir is not None:
         options["root"] = settings.data_dir
     options["progress"] = DecodingProgress(messages)
-    return load_source(settings.source, LoadOptions(**options), classes=settings.classes)
+    data = load_source(settings.source, LoadOptions(**options), classes=settings.classes)
+    messages.note(*data.notes)
+    return data
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,6 @@ def run_transfer(request: TransferRequest, messages: Messages | None = None) -> 
     trained = load_trained(run)
     source = request.data(size=trained.model.spec.size, data_dir=settings.data.data_dir)
     data = load_data(source, device, messages)
-    for note in data.notes:
-        messages.note(note)
     with locked(folder, EVALUATION_LOCK):
         results = measure_and_store(
             RunFolder(folder),
