@@ -23,7 +23,7 @@ from sincere.data.dataset import Dataset
 from sincere.data.loader import ViewLoader
 from sincere.data.samplers import make_sampler
 from sincere.data.torchvision_sets import CIFAR10_STATISTICS, FASHION_STATISTICS
-from sincere.data.views import make_views, named_augmentation
+from sincere.data.views import make_views, named_augmentation, view_maker
 from sincere.models.embedding import Preparation
 from sincere.records.model import ModelSpec
 
@@ -70,7 +70,7 @@ def kornia_batch(pixels: Tensor) -> Callable[[], object]:
 
 def measure_views(data: Dataset, seconds: float) -> dict[str, Any]:
     torch.set_num_threads(1)
-    pixels, ids = data.train.images.gather(np.arange(N_IMAGES)), torch.arange(N_IMAGES)
+    pixels, ids = data.train.items.gather(np.arange(N_IMAGES)), torch.arange(N_IMAGES)
     first, augmentation = torch.zeros_like(ids), named_augmentation("paper")
     mean, std = CIFAR10_STATISTICS
     prepare = Preparation(ModelSpec(encoder="small", channels=3, size=32, mean=mean, std=std))
@@ -96,7 +96,7 @@ def measure_delivery(data: Dataset, threads: int) -> dict[str, Any]:
     """Measure the data loader: all batches of an epoch, of 512 images each, as in training."""
     torch.set_num_threads(threads)
     sampler = make_sampler("auto", data.train.labels, 512, seed=0)
-    loader = ViewLoader(data.train, sampler, named_augmentation("paper"), 32, n_views=N_VIEWS)
+    loader = ViewLoader(data.train, sampler, view_maker(named_augmentation("paper"), size=32, n_views=N_VIEWS))
     for _ in loader.batches(0, 3):
         pass
     start = time.perf_counter()

@@ -23,6 +23,7 @@ from sincere.data.catalog import load_dataset
 from sincere.data.dataset import Dataset
 from sincere.data.loader import ViewLoader, plain_batches
 from sincere.data.samplers import make_sampler
+from sincere.data.views import view_maker
 from sincere.evaluation.embed import embed
 from sincere.evaluation.knn import accuracy_1nn
 from sincere.models.embedding import EmbeddingModel
@@ -110,13 +111,21 @@ def run(case: Case, data: Dataset, budget: float) -> dict[str, Any]:
     each = multiplications(model.encoder)
     n_steps = int(budget / (3 * each * case.batch_views))
     sampler = make_sampler("shuffle", data.train.labels, case.batch_views // case.n_views, seed=0)
-    loader = ViewLoader(data.train, sampler, AUGMENTATIONS[case.augmentation], 32, n_views=case.n_views)
-    settings = OptimizerSettings(case.optimizer, case.learning_rate, 0.9, True, case.weight_decay, False)
+    make_views = view_maker(AUGMENTATIONS[case.augmentation], size=32, n_views=case.n_views)
+    loader = ViewLoader(data.train, sampler, make_views)
+    settings = OptimizerSettings(
+        case.optimizer,
+        case.learning_rate,
+        momentum=0.9,
+        nesterov=True,
+        weight_decay=case.weight_decay,
+        decay_norms_and_biases=False,
+    )
     optimizer = make_optimizer(model, settings)
     for step, batch in enumerate(loader.batches(0, n_steps)):
         for group in optimizer.param_groups:
             group["lr"] = group["peak"] * learning_rate_factor(step, n_steps, n_steps // 10)
-        embeddings = model(batch.images.flatten(0, 1)).view(*batch.images.shape[:2], -1)
+        embeddings = model(batch.inputs.flatten(0, 1)).view(*batch.inputs.shape[:2], -1)
         loss = sincere_loss(embeddings, batch.labels, temperature=case.temperature)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()

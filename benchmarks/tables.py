@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import RESULTS
+from sincere.catalog import loss_title
+from sincere.records.estimates import Estimate
 from sincere.records.results import Results
+from sincere.report.tables import interval, number
 
 ROOT = Path(__file__).parents[1]
 CASE_KEYS = (
@@ -198,6 +202,51 @@ def half_hour(results: dict[str, Any]) -> str:
     )
 
 
+def frozen(results: dict[str, Any], case: str) -> str:
+    about = results[case]
+    metrics = {"margin": False, "knn1": True, "knn5": True, "linear": True}
+    rows = []
+    for summary in about["summaries"]:
+        cells = [
+            f"{number(estimate['estimate'], share=share)} {interval(Estimate(**estimate), share=share)}"
+            for estimate, share in ((summary["metrics"][name], share) for name, share in metrics.items())
+        ]
+        rows.append([loss_title(summary["loss"]), *cells])
+    table = markdown(["", "margin", "1-NN", "5-NN", "linear probe"], rows)
+    pairs = [d for d in about["differences"] if (d["a"], d["b"]) == ("sincere", "supcon")]
+    clauses = []
+    for d in pairs:
+        share = metrics[d["metric"]]
+        size = (
+            f"{number(d['estimate'], share=share)} [{number(d['low'], share=share)}, {number(d['high'], share=share)}]"
+        )
+        clauses.append(f"{d['metric']} {size}{'' if d['significant'] else ' (not significant)'}")
+    counts = f"{about['n_train']:,} training and {about['n_test']:,} test images, {len(about['seeds'])} seeds"
+    return f"{table}\n\nSINCERE minus SupCon: {'; '.join(clauses)}. {counts}. {described(results)}"
+
+
+def adapter(results: dict[str, Any]) -> str:
+    speed, accuracy = results["speed"], results["accuracy"]
+    ours, theirs = (statistics.median(speed[name]) for name in ("all_seconds", "plain_seconds"))
+    rows = [
+        [
+            "50,000 x 1,280 features, 10 classes, 30 epochs in batches of 4,096 x 2 views",
+            f"{ours:.0f} s",
+            f"{theirs:,.0f} s with pytorch-metric-learning's SupConLoss in the same loop",
+            times(speed["times_faster"]),
+        ],
+        [
+            f"20,000 x 768 features, 20 classes, {accuracy['epochs']} epochs with default settings",
+            f"{accuracy['seconds']:.0f} s; 1-NN {accuracy['metrics']['knn1']:.4f}",
+            f"{accuracy['logistic_regression_seconds']:.0f} s; accuracy {accuracy['logistic_regression']:.4f} "
+            "of logistic regression",
+            "",
+        ],
+    ]
+    memory = f"Memory beyond the features in the first case: {megabytes(speed['peak_bytes_beyond_features'])}."
+    return f"{markdown(['case', 'sincere', 'compared with', 'speed-up'], rows)}\n\n{memory} {described(results)}"
+
+
 def training(results: dict[str, Any]) -> str:
     rows = []
     for name, step in results["steps"].items():
@@ -362,6 +411,9 @@ def tables() -> dict[str, str]:
         "kills": kills(json.loads((RESULTS / "kill_and_resume.json").read_text())),
         "shapes": shapes(json.loads((RESULTS / "shapes.json").read_text())),
         "half-hour": half_hour(json.loads((RESULTS / "half_hour.json").read_text())),
+        "frozen-photos": frozen(json.loads((RESULTS / "frozen.json").read_text()), "photos"),
+        "frozen-cifar10": frozen(json.loads((RESULTS / "frozen.json").read_text()), "cifar10"),
+        "adapter": adapter(json.loads((RESULTS / "adapter.json").read_text())),
         "training": training(json.loads((RESULTS / "training.json").read_text())),
         "views": views(data),
         "real-data": real_data(data),

@@ -92,7 +92,7 @@ class PerImage(torch.utils.data.Dataset[tuple[Tensor, int]]):
 
 
 def their_batches(data: Dataset, n_batches: int) -> Iterator[tuple[Tensor, Tensor]]:
-    pixels = data.train.images.gather(data.train.positions[: n_batches * BATCH])
+    pixels = data.train.items.gather(data.train.positions[: n_batches * BATCH])
     images = PerImage(pixels, torch.from_numpy(data.train.labels))
     yield from DataLoader(images, BATCH, shuffle=True, num_workers=2, drop_last=True)
 

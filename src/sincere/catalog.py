@@ -6,12 +6,13 @@ texts, checks of names and completion start no torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from sincere.checks import choice
+from sincere.checks import choice, wording
+from sincere.errors import InputValueError
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,16 @@ class HyperParameter:
     least: float = 0.0
 
 
+PYTHON = "python:"  # prefix of the name of an object that a caller has given in Python
+
+
 @dataclass(frozen=True)
 class Loss:
     """A loss, as every other part of the package knows it.
 
     Attributes:
         module: "module:attribute" of its `nn.Module`: temperature and hyper-parameters in, embeddings and labels to a
-            loss. It takes `group=` if it can run across processes.
+            loss. It takes `group=` if it can run across processes. A function that makes it will do, too.
         title: Its name in tables and figures.
         about: What it does, in a few words.
         paper: Link to the paper.
@@ -63,7 +67,7 @@ class Loss:
         margin_note: A note for readers of its margins.
     """
 
-    module: str
+    module: str | Callable[..., Any]
     title: str
     about: str
     paper: str
@@ -125,6 +129,7 @@ LOSSES: dict[str, Loss] = {
     ),
 }
 DEFAULT_LOSS = "sincere"
+RAW_FEATURES = "raw-features"  # in the place of a loss: frozen or ready-made features, before any training
 COMPARED_LOSSES = ("sincere", "supcon", "eps-supinfonce")  # by `sincere compare`, unless others are named
 
 
@@ -142,7 +147,7 @@ class Encoder:
         stem_sides: Sides of the stems it can be built with; empty if there is one only.
     """
 
-    module: str
+    module: str | Callable[..., Any]
     about: str
     weights: str | None = None
     mean: tuple[float, ...] | None = None
@@ -173,6 +178,7 @@ ENCODERS: dict[str, Encoder] = {
     "resnet34": _resnet(34),
     "resnet50": _resnet(50),
     "resnet101": _resnet(101),
+    "none": Encoder("torch.nn:Identity", "for ready-made features"),
     "lite0": Encoder(
         module="sincere.models.lite0:lite0",
         about="EfficientNet-Lite0, whose ImageNet weights need no download",
@@ -182,6 +188,8 @@ ENCODERS: dict[str, Encoder] = {
         stem="conv_stem.weight",
     ),
 }
+READY_MADE = "none"  # the encoder of features
+PHOTO_ENCODER = "lite0"  # for photos, unless another is named: frozen, with ImageNet weights
 TIMM = "timm:"  # prefix of a name that timm knows
 HEADS: dict[str, str] = {
     "mlp": "sincere.models.heads:mlp",
@@ -233,7 +241,19 @@ class Augmentation:
         return geometry != (None, 0.0, 0.0, 0.0, (1.0, 1.0))
 
 
-AUGMENTATIONS: dict[str, Augmentation] = {
+@dataclass(frozen=True)
+class CustomAugmentation:
+    """An augmentation that a caller has given in Python.
+
+    Attributes:
+        augment: Maps a batch of uint8 images (n, c, h, w) and a random seed to views (n, c, size, size), uint8 or float
+            in [0, 1].
+    """
+
+    augment: Callable[[Any, int], Any]
+
+
+AUGMENTATIONS: dict[str, Augmentation | CustomAugmentation] = {
     "paper": Augmentation(crop_area=(0.2, 1.0), flip=0.5, jitter=(0.4, 0.4, 0.4, 0.1), grey=0.2),
     "crops": Augmentation(crop_area=(0.2, 1.0), flip=0.5),
     "light": Augmentation(crop_area=(0.7, 1.0), flip=0.5),
@@ -254,6 +274,7 @@ class Optimizer:
 OPTIMIZERS: dict[str, Optimizer] = {
     "sgd": Optimizer(learning_rate=0.5, weight_decay=1e-4),
     "muon": Optimizer(learning_rate=0.06, weight_decay=0.17),
+    "adamw": Optimizer(learning_rate=1e-3, weight_decay=0.01),
 }
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
@@ -264,21 +285,37 @@ def find_loss(name: str, *, caller: str) -> Loss:
     Raises:
         InputValueError: There is no such name; the message lists the names and the nearest one.
     """
+    if name.startswith(PYTHON) and name not in LOSSES:
+        raise InputValueError(wording(caller, "loss was given in Python and must be given again, as loss=", name))
     return LOSSES[choice(caller, "loss", name, LOSSES)]
 
 
 def loss_title(name: str) -> str:
     """Return the name of a loss in tables and figures; results may tell of one that is no longer here."""
-    return LOSSES[name].title if name in LOSSES else name
+    if name == RAW_FEATURES:
+        return "raw features"
+    return LOSSES[name].title if name in LOSSES else own_name(name)
 
 
-def load(target: str) -> Any:
-    """Import what "module:attribute" names.
+def own_name(name: str) -> str:
+    """Return the name of an object that was given in Python without its prefix and fingerprint; others as they are.
+
+    Example:
+        >>> own_name("python:my_loss@1f2e3d4c5b6a"), own_name("sincere")
+        ('my_loss', 'sincere')
+    """
+    return name.removeprefix(PYTHON).partition("@")[0] if name.startswith(PYTHON) else name
+
+
+def load(target: str | Callable[..., Any]) -> Any:
+    """Import what "module:attribute" names; an object that a caller has given is returned as it is.
 
     Example:
         >>> load("math:sqrt")(9.0)
         3.0
     """
+    if not isinstance(target, str):
+        return target
     module, attribute = target.split(":")
     return getattr(import_module(module), attribute)
 

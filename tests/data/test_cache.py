@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from sincere.data.cache import DecodedImages, checksums_of, decoded_images, entry_path, new_entry
+from sincere.data.decode import BadImageError
 from sincere.errors import DataError
 from sincere.records.files import locked
 
@@ -108,6 +109,33 @@ def test_unfinished_and_older_entries_are_removed(tmp_path: Path) -> None:
     assert set(tmp_path.iterdir()) == {alive, other, second}
 
 
+@pytest.mark.parametrize("bad", [[], [0], [5, 40, 41, 99], list(range(32, 64))])
+def test_images_are_held_in_memory_as_in_the_entry(bad: list[int], tmp_path: Path) -> None:
+    """Without gaps, where bad images are left out."""
+    generator = np.random.default_rng(0)
+    images = generator.integers(0, 256, (100, 3, 4, 2), dtype=np.uint8)
+
+    def decode(i: int) -> np.ndarray:
+        if i in bad:
+            raise BadImageError("bad")
+        return images[i]
+
+    memory = np.zeros((100, 2, 3, 4), dtype=np.uint8)
+    path = tmp_path / "subject-state"
+    first = decoded_images(path, decode, 100, source="set: train", skip_bad=True, memory=memory)
+    again = decoded_images(path, decode, 100, source="set: train", skip_bad=True, memory=memory)
+    good = np.setdiff1d(np.arange(100), bad)
+    assert (first.fresh, again.fresh) == (True, False)
+    assert np.shares_memory(first.pixels, memory)
+    assert isinstance(again.pixels, np.memmap)
+    for found in (first, again):
+        assert np.array_equal(found.positions, good)
+        assert np.array_equal(found.pixels, images[good])
+        assert np.array_equal(found.checksums, checksums_of(images[good]))
+        flat = images[good].astype(np.int64).reshape(-1, 2)
+        assert np.array_equal(found.sums, np.stack([flat.sum(axis=0), (flat**2).sum(axis=0)], axis=1))
+
+
 @pytest.mark.parametrize("where", ["decoder", "progress", "reader"])
 def test_an_interrupt_does_not_wait_for_all_images(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[int] = []
@@ -123,7 +151,7 @@ def test_an_interrupt_does_not_wait_for_all_images(where: str, tmp_path: Path, m
         raise KeyboardInterrupt
 
     if where == "reader":
-        monkeypatch.setattr("sincere.data.cache._allocated", interrupt)
+        monkeypatch.setattr("sincere.data.cache.allocate", interrupt)
     with pytest.raises(KeyboardInterrupt) as caught:
         decoded_images(
             tmp_path / "subject-state",

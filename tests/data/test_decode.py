@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
+from sincere.data import decode as decode_module
 from sincere.data.decode import BadImageError, convert, decode
 from sincere.data.listing import GREY, UNREADABLE, inspect_file
 from sincere.errors import DataError
@@ -106,6 +107,56 @@ def test_camera_rotation_is_applied(orientation: int, tmp_path: Path) -> None:
     pixels = decode(turned(picture, orientation, tmp_path / "a.jpg"), 20, grey=True)[..., 0].astype(int)
     corners = [pixels[y : y + 6, x : x + 6].mean() for y, x in ((2, 2), (2, 12), (12, 2), (12, 12))]
     assert corners == pytest.approx([255, 130, 0, 0], abs=5)
+
+
+def scene(width: int, height: int) -> Image.Image:
+    """Return a picture with gradients and edges, different in all four corners."""
+    coarse = np.random.default_rng(0).integers(0, 256, (6, 9, 3), dtype=np.uint8)
+    return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+
+
+def resampled(path: Path, size: int) -> np.ndarray:
+    """Return what Pillow gives for the whole image: all pixels decoded, then the centre square resized."""
+    with Image.open(path) as image:
+        return np.asarray(ImageOps.fit(image, (size, size), method=Image.Resampling.BILINEAR))
+
+
+@pytest.mark.parametrize("sides", [(20, 20), (24, 20), (25, 20), (20, 31), (33, 40), (40, 40), (55, 40), (17, 60)])
+def test_up_to_twice_the_size_every_pixel_is_decoded(sides: tuple[int, int], tmp_path: Path) -> None:
+    path = save(tmp_path / "a.jpg", scene(*sides), quality=90)
+    assert np.array_equal(decode(path, 20, grey=False), resampled(path, 20))
+    large = save(tmp_path / "a.png", scene(*(9 * side for side in sides)))
+    assert np.array_equal(decode(large, 20, grey=False), resampled(large, 20)), "formats other than JPEG: any size"
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("sides", [(131, 97), (160, 160), (1003, 700)])
+def test_large_jpegs_are_decoded_at_a_fraction_of_their_size(
+    sides: tuple[int, int], orientation: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The square is where it would be in the whole image, whichever way the camera was held."""
+    upright = scene(*sides)
+    turned_path = turned(upright, orientation, tmp_path / "turned.jpg")
+    loaded: list[int] = []
+    real = decode_module._centre_square
+
+    def spy(image: Image.Image, *args: float) -> Image.Image:
+        loaded.append(min(image.size))
+        return real(image, *args)
+
+    monkeypatch.setattr(decode_module, "_centre_square", spy)
+    pixels = decode(turned_path, 40, grey=False).astype(int)
+    assert loaded == [{97: 49, 160: 40, 700: 88}[min(sides)]]
+    expected = np.asarray(ImageOps.fit(upright, (40, 40), method=Image.Resampling.BILINEAR)).astype(int)
+    assert np.abs(pixels - expected).mean() < 3
+
+
+def test_a_large_jpeg_that_is_cut_off_is_bad(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.jpg", scene(400, 300), quality=90)
+    path.write_bytes(path.read_bytes()[:-3000])
+    for size in (20, 300, None):
+        with pytest.raises(BadImageError):
+            decode(path, size, grey=False)
 
 
 def test_too_large_or_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

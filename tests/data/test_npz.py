@@ -39,7 +39,7 @@ def test_load(tmp_path: Path) -> None:
     data = load_npz(write(tmp_path / "pets.npz"), LoadOptions())
     assert (data.name, data.class_names, data.size, data.augmentation) == ("pets", ("bird", "cat", "dog"), 8, "paper")
     given = arrays()["train_images"]
-    assert torch.equal(data.train.images.gather(np.array([7, 2])), torch.from_numpy(given[[7, 2]]).permute(0, 3, 1, 2))
+    assert torch.equal(data.train.items.gather(np.array([7, 2])), torch.from_numpy(given[[7, 2]]).permute(0, 3, 1, 2))
     pixels = given.reshape(-1, 3) / 255
     np.testing.assert_allclose(data.mean, pixels.mean(0), rtol=1e-9)
     np.testing.assert_allclose(data.std, pixels.std(0), rtol=1e-6)
@@ -102,7 +102,7 @@ def test_validation_split_is_stratified_and_plain(tmp_path: Path) -> None:
     assert set(data.validation_split(0.1, seed=5)[1].ids) != set(validate.ids)
     stored = torch.from_numpy(arrays()["train_images"][validate.ids]).permute(0, 3, 1, 2)
     (batch,) = plain_batches(validate)
-    assert torch.equal(batch.images, stored), "the pixels as they are"
+    assert torch.equal(batch.inputs, stored), "the pixels as they are"
     assert batch.labels.tolist() == (validate.ids % 3).tolist()
 
 

@@ -12,11 +12,12 @@ import pytest
 import torch
 from PIL import Image
 
-from sincere.data.dataset import Dataset, ImageSet
+from sincere.data.dataset import Dataset, Samples
 from sincere.data.folder import load_folder
 from sincere.data.load_options import LoadOptions
+from sincere.data.named_arrays import NamedArray
 from sincere.data.npz import load_npz
-from sincere.data.npz_arrays import NamedArray, square_pixels
+from sincere.data.npz_arrays import square_pixels
 from sincere.errors import DataError
 from tests.data.test_npz import arrays, write
 
@@ -44,8 +45,8 @@ def labels_as(change: Any) -> dict[str, Any]:
     return {name: change(arrays()[name]) for name in PAIRS.values()}
 
 
-def pixels_of(images: ImageSet) -> torch.Tensor:
-    return images.images.gather(images.positions)
+def pixels_of(images: Samples) -> torch.Tensor:
+    return images.items.gather(images.positions)
 
 
 # Images
@@ -346,7 +347,7 @@ def test_a_negative_label_cannot_be_split(tmp_path: Path) -> None:
         (("test_images", "test_labels"), "array 'train_images' is missing; it has test_images, test_labels"),
         (("images",), "array 'labels' is missing; it has images"),
         (("train_images",), "array 'train_labels' is missing; it has train_images"),
-        (("x_train",), "array 'train_images' is missing; it has x_train"),
+        (("x_train",), "must have train_images or train_features, with train_labels; it has x_train"),
         (
             ("images", "labels", "train_images", "train_labels"),
             "has train_images or train_labels beside images or labels, and no test part; "

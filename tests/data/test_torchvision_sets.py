@@ -69,7 +69,7 @@ def test_made_cifar10_and_its_cats_and_dogs(tmp_path: Path, monkeypatch: pytest.
     assert data.class_names == tuple(CIFAR10_CLASSES)
     assert data.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=1e-4), "the published ones"
     expected = torch.from_numpy(pixels["data_batch_2"][3].reshape(3, 32, 32))
-    assert torch.equal(data.train.images.gather(np.array([23]))[0], expected)
+    assert torch.equal(data.train.items.gather(np.array([23]))[0], expected)
 
     pair = load_source("cifar2", settings(tmp_path))
     assert (pair.name, pair.class_names, len(pair.train), len(pair.test)) == ("cifar2", ("cat", "dog"), 20, 4)
@@ -103,7 +103,7 @@ def test_made_fashion_mnist(tmp_path: Path) -> None:
         labels = (np.arange(n) % 10).astype(np.uint8)
         (raw / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 2049, n) + labels.tobytes())
     data = load_source("fashion-mnist", settings(tmp_path))
-    assert data.train.images.shape == (30, 1, 28, 28)
+    assert data.train.items.shape == (30, 1, 28, 28)
     assert (data.augmentation, data.class_names[0], data.mean) == ("light", "T-shirt/top", (0.28604059,))
 
 
@@ -197,7 +197,7 @@ def test_made_file_sets_take_the_split_of_the_paper(name: str, tmp_path: Path, m
     assert (len(data.train), len(data.test), len(data.class_names)) == (4, 2, 2)
     assert np.bincount(data.train.labels).tolist() == [2, 2]
     assert data.class_names[0] == first_class
-    assert data.train.images.shape[1:] == data.test.images.shape[1:]
+    assert data.train.items.shape[1:] == data.test.items.shape[1:]
     monkeypatch.setattr("sincere.data.image_files.channel_statistics", None)  # mean and standard deviation are cached
     assert load_source(name, settings(tmp_path, size=8)).mean == data.mean
 
@@ -259,7 +259,7 @@ def test_imagenet100_is_the_users_folder(tmp_path: Path) -> None:
         for c in ("n01", "n02"):
             picture(tmp_path / "sets" / "imagenet100" / part / c / "1.jpg", 50)
     data = load_source("imagenet100", settings(tmp_path))
-    assert (data.name, data.class_names, data.size) == ("imagenet100", ("n01", "n02"), 32)
+    assert (data.name, data.class_names, data.size) == ("imagenet100", ("n01", "n02"), 24)
     (tmp_path / "sets" / "imagenet100").rename(tmp_path / "elsewhere")
     (tmp_path / "sets" / "imagenet100").symlink_to(tmp_path / "elsewhere")
     assert load_source("imagenet100", settings(tmp_path)).name == "imagenet100"
@@ -271,7 +271,7 @@ def test_digits_need_no_download_and_are_never_mirrored(tmp_path: Path) -> None:
     assert (len(data.train), len(data.test)) == (named.n_train, named.n_test)
     assert np.bincount(data.test.labels).min() >= 35
     assert sorted([*data.train.ids, *data.test.ids]) == list(range(1797)), "ids are those of scikit-learn's set"
-    assert int(data.train.images.gather(data.train.positions).max()) == 255
+    assert int(data.train.items.gather(data.train.positions).max()) == 255
     assert not data.mirror_is_same_class
     assert named_augmentation("light", mirror_is_same_class=False).flip == 0
     assert named_augmentation("light") is AUGMENTATIONS["light"]
@@ -325,7 +325,8 @@ def test_downloads_can_be_switched_off(tmp_path: Path) -> None:
 def test_an_unknown_name_or_path(source: str, hint: str) -> None:
     with pytest.raises(DataError) as caught:
         load_dataset(source)
-    assert str(caught.value).startswith(f"data: {source!r} is neither a data set's name nor a folder nor an .npz file;")
+    known = "a data set's name nor a folder nor an .npz or .parquet file"
+    assert str(caught.value).startswith(f"data: {source!r} is neither {known};")
     assert hint in str(caught.value)
 
 

@@ -18,7 +18,7 @@ from tests.faults.command import Command, Outcome
 from tests.faults.judges import DONE, check_done, check_ended, check_not_executed, check_refused, names_damage
 from tests.faults.scene import Scene, told
 from tests.faults.verbs import VERBS, Verb
-from tests.faults.world import ARRAYS, FRESH, PARTIAL, RUN, SHORT, World
+from tests.faults.world import ARRAYS, FEATURES, FRESH, ON_FEATURES, PARTIAL, RUN, SHORT, World
 
 GROUP = "crafted"
 _CHECKSUMS = ("sha256", "checksum")
@@ -79,6 +79,9 @@ def cases(world: World, seed: int, *, short: bool) -> list[Case]:
             found.append(Case(GROUP, f"per_image.npz/{name}", run))
     for name, (change, is_data) in DATA.items():
         found.append(Case(GROUP, f"data.npz/{name}", partial(_data, change=change, is_data=is_data)))
+    for name, (change, is_data) in FEATURE_DATA.items():
+        run = partial(_data, change=change, is_data=is_data, file=FEATURES, settings=ON_FEATURES)
+        found.append(Case(GROUP, f"features.npz/{name}", run))
     for name, content in CHECKPOINTS.items():
         found.append(Case(GROUP, f"checkpoint/{name}", partial(_checkpoint, content=content)))
     return found
@@ -216,10 +219,13 @@ MAPS: dict[str, Callable[[Arrays], Arrays]] = {
     "thumbnails-channels": _only("thumb", lambda a: a[..., :2]),
     "values-nan": _only("value", lambda a: a * np.nan), "values-short": _only("value", lambda a: a[:-1]),
     "values-huge": _only("value", lambda a: a + 1e308),
+    "texts-script": lambda arrays: {**arrays, "texts": np.full(len(arrays["ids"]), ODD["script"])},
+    "texts-escape": lambda arrays: {**arrays, "texts": np.full(len(arrays["ids"]), ODD["escape"])},
+    "texts-short": lambda arrays: {**arrays, "texts": np.full(1, "x")},
     "no-labels": lambda arrays: {n: a for n, a in arrays.items() if n != "labels"},
     "more": lambda arrays: {**arrays, "more": np.zeros(3)}, "none": lambda arrays: {},
 }  # fmt: skip
-_HARMLESS = ("empty", "shorter", "more")  # of a map: another number of images may be
+_HARMLESS = ("empty", "shorter", "more", "texts-script", "texts-escape")  # of a map: another number of images may be
 
 
 def _arrays(world: World, *, verb: Verb, file: str, edit: Callable[[Arrays], Arrays], strict: bool) -> None:
@@ -270,13 +276,50 @@ DATA: dict[str, tuple[Callable[[Arrays], Arrays], bool]] = {  # and whether it c
 }  # fmt: skip
 
 
-def _data(world: World, *, change: Callable[[Arrays], Arrays], is_data: bool) -> None:
+def _last(value: float, kind: str = "f4") -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function that puts a value in the place of the last feature."""
+
+    def changed(features: np.ndarray) -> np.ndarray:
+        features = features.astype(kind)
+        features[-1, -1] = value
+        return features
+
+    return changed
+
+
+FEATURE_DATA: dict[str, tuple[Callable[[Arrays], Arrays], bool]] = {
+    "nan": (_only("features", _last(np.nan)), False), "infinite": (_only("features", _last(np.inf)), False),
+    "overflow": (_only("features", _last(1e300, "f8")), False), "huge": (_only("features", _last(1e30)), True),
+    "zeros": (_only("features", np.zeros_like), True), "integers": (_only("features", lambda a: a.astype("i8")), True),
+    "one-feature": (_only("features", lambda a: a[:, :1]), True),
+    "no-features": (_only("features", lambda a: a[:, :0]), False),
+    "flat": (_only("features", lambda a: a[:, 0]), False), "text": (_only("features", lambda a: a.astype(str)), False),
+    "other-width": (_only("test_features", lambda a: a[:, :2]), False),
+    "object": (_only("features", lambda a: a.astype(object)), False),
+    "labels-float": (_only("labels", lambda a: a / 2), False),
+    "texts-short": (_only("texts", lambda a: a[:3]), False),
+    "texts-numbers": (_only("texts", lambda a: a == ""), False),
+    "texts-script": (_only("texts", lambda a: np.full(len(a), ODD["script"])), True),
+    "texts-surrogate": (_only("texts", lambda a: np.full(len(a), "\ud800\x1b[31m")), True),
+    "images-too": (lambda arrays: {**arrays, "train_images": np.zeros((36, 8, 8, 3), np.uint8)}, False),
+    "no-test": (lambda arrays: {n: a for n, a in arrays.items() if "test" not in n}, True),
+}  # fmt: skip
+
+
+def _data(
+    world: World,
+    *,
+    change: Callable[[Arrays], Arrays],
+    is_data: bool,
+    file: str = ARRAYS,
+    settings: tuple[str, ...] = SHORT,
+) -> None:
     """A data set in another form is trained on, or refused in one line."""
-    world.restore((ARRAYS,))
-    with np.load(world.here / ARRAYS) as archive:
+    world.restore((file,))
+    with np.load(world.here / file) as archive:
         arrays = dict(archive)
-    np.savez(world.here / ARRAYS, **change(arrays))
-    outcome = world.run(Command(("train", "--data", ARRAYS, "--out", FRESH, *SHORT)))
+    np.savez(world.here / file, **change(arrays))
+    outcome = world.run(Command(("train", "--data", file, "--out", FRESH, *settings)))
     (check_done if is_data else check_refused)(outcome, "the file")
 
 

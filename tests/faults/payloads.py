@@ -76,12 +76,12 @@ PICKLES = {
     "pickle": _bare_pickle, "object-array": _object_array, "object-archive": _object_archive,
     "torch": _torch_archive, "torch-legacy": _torch_legacy,
 }  # fmt: skip
-_BINARY = (".npz", ".npy", ".pt", ".safetensors", ".bin")
+_BINARY = (".npz", ".npy", ".parquet", ".pt", ".safetensors", ".bin")
 SUITED = {  # which pickles a reader of such a file might fall for
     (".pt",): ("torch", "torch-legacy", "pickle"),
     (".npy", ".bin"): ("object-array", "pickle", "torch"),
     (".npz",): ("object-archive", "object-array", "pickle"),
-    (".safetensors",): ("torch", "pickle"),
+    (".safetensors", ".parquet"): ("torch", "pickle"),
 }
 _POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
 

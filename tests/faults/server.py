@@ -72,7 +72,7 @@ def import_all() -> None:
     import sincere
 
     for module in pkgutil.walk_packages(sincere.__path__, "sincere."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith(("__main__", ".parquet")):  # pyarrow starts a thread when it is imported
             with contextlib.suppress(ImportError):  # an extra that is not installed
                 importlib.import_module(module.name)
     for name in ("PIL.PngImagePlugin", "sklearn.linear_model", "sklearn.decomposition", "torchvision", "vl_convert"):

@@ -14,15 +14,20 @@ from safetensors.numpy import load_file
 from tests.faults.world import (
     ARRAYS,
     COMPARISON,
+    FEATURES,
     FRESH,
+    FROZEN,
+    HAS_PARQUET,
     HOME,
     LOSSES,
     MEASURE,
+    ON_FEATURES,
     OTHER,
     PARTIAL,
     PICTURES,
     RUN,
     SHORT,
+    TABLE,
     TRAIN,
 )  # fmt: skip
 
@@ -113,7 +118,10 @@ _DATA = f"{PICTURES}/ants/0[0-3].png"
 _train = ("train", "--data", PICTURES, "--out", FRESH, *TRAIN)
 _cache = ("train", "--data", PICTURES, "--out", FRESH, *SHORT)
 _npz = ("train", "--data", ARRAYS, "--out", FRESH, *SHORT)
+_features = ("train", "--data", FEATURES, "--out", FRESH, *ON_FEATURES)
+_table = ("train", "--data", TABLE, "--out", FRESH, *ON_FEATURES)
 _weights = (*_npz, "--weights", f"{RUN}/model.safetensors")
+_freeze = (*_npz, *FROZEN)
 _resume = ("train", "--resume", "--out", PARTIAL)
 _evaluate = ("evaluate", RUN, *MEASURE, "--no-report")
 _transfer = ("transfer", RUN, "--to", OTHER, *MEASURE, "--no-report")
@@ -180,5 +188,23 @@ VERBS: dict[str, Verb] = {
             "weights", _weights, (ARRAYS, RUN), (f"{FRESH}/**/*",), (f"{RUN}/model.safetensors",),
             weights(FRESH), (_again, (*_weights, "--overwrite"), _weights),
         ),
+        Verb(
+            "freeze", _freeze, (ARRAYS, HOME, RUN), (f"{FRESH}/**/*",),
+            (f"{RUN}/model.safetensors", f"{HOME}/features/*/*"),
+            weights(FRESH), (_again, (*_freeze, "--overwrite"), _freeze),
+        ),
+        Verb(
+            "features-cache", _freeze, (ARRAYS, RUN), (_CACHE,), (ARRAYS,),
+            weights(FRESH), (_again, (*_freeze, "--overwrite"), _freeze), data_decide=True,
+        ),
+        Verb(
+            "features", _features, (FEATURES,), (f"{FRESH}/**/*",), (FEATURES,),
+            weights(FRESH), (_again, (*_features, "--overwrite"), _features), data_decide=True,
+        ),
+        Verb(
+            "parquet", _table, (TABLE,), (f"{FRESH}/**/*",), (TABLE,),
+            weights(FRESH), (_again, (*_table, "--overwrite"), _table), data_decide=True,
+        ),
     )
+    if HAS_PARQUET or verb.name != "parquet"
 }  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +17,18 @@ from PIL import Image
 from tests.faults.command import Command, Outcome, Server
 
 PICTURES, ARRAYS, OTHER = "pictures", "arrays.npz", "other.npz"
+FEATURES, TABLE = "features.npz", "table.parquet"
+HAS_PARQUET = find_spec("pyarrow") is not None
 HOME, RUN, PARTIAL, COMPARISON, FRESH = "home", "run", "partial", "comparison", "fresh"
 CLASSES = ("ants", "bees", "cats")
 NETWORK = ("--size", "8", "--batch-size", "16", "--head", "linear", "--dim", "8", "--threads", "1", "--n-views", "1")
 TRAIN = (*NETWORK, "--epochs", "3", "--validation", "0.2", "--validate-every", "1")
 SHORT = (*NETWORK, "--epochs", "1")
+ON_FEATURES = (*NETWORK[2:], "--epochs", "1")  # which have no size in pixels
+FROZEN = ("--weights", f"{RUN}/model.safetensors", "--freeze")
 MEASURE = ("--resamples", "100")
 LOSSES = ("--losses", "sincere", "supcon")
+_COLUMNS = ("features", "labels", "texts")
 
 
 def make_pictures(folder: Path, *, n_images: int = 14, side: int = 10, seed: int = 0) -> None:
@@ -50,6 +56,26 @@ def make_arrays(path: Path, *, n_train: int = 36, n_test: int = 12, side: int = 
         arrays[f"{part}_images"] = np.stack([blob(generator, int(label), side) for label in labels])
         arrays[f"{part}_labels"] = labels
     np.savez(path, class_names=np.array(CLASSES), **arrays)
+
+
+def make_features(folder: Path, *, n_train: int = 36, n_test: int = 12, width: int = 6, seed: int = 3) -> None:
+    """Write ready-made features as an .npz and, where pyarrow is installed, as a .parquet."""
+    generator = np.random.default_rng(seed)
+    arrays = {}
+    for part, n in (("train", n_train), ("test", n_test)):
+        labels = np.arange(n) % len(CLASSES)
+        features = labels[:, None] + generator.normal(0, 0.8, (n, width))
+        arrays |= {f"{part}_features": features.astype(np.float32), f"{part}_labels": labels}
+        arrays[f"{part}_texts"] = np.array([f"notes/{i}.txt" for i in range(n)])
+    np.savez(folder / FEATURES, class_names=np.array(CLASSES), **arrays)
+    if HAS_PARQUET:
+        import pyarrow
+        import pyarrow.parquet
+
+        both = {name: np.concatenate([arrays[f"{part}_{name}"] for part in ("train", "test")]) for name in _COLUMNS}
+        columns = {"features": list(both["features"]), "label": both["labels"], "text": both["texts"]}
+        columns["split"] = ["train"] * n_train + ["test"] * n_test
+        pyarrow.parquet.write_table(pyarrow.table(columns), folder / TABLE)
 
 
 class World:
@@ -86,17 +112,20 @@ class World:
         make_pictures(self.here / PICTURES)
         make_arrays(self.here / ARRAYS)
         make_arrays(self.here / OTHER, n_train=24, n_test=9, seed=2)
+        make_features(self.here)
         checkpoints = ("--checkpoint-minutes", "0")
         commands = [
             Command(("train", "--data", PICTURES, "--out", RUN, *TRAIN, *checkpoints)),
             Command(("evaluate", RUN, *MEASURE)),
             Command(("transfer", RUN, "--to", OTHER, *MEASURE, "--no-report")),
             Command(("compare", "--data", PICTURES, "--out", COMPARISON, *LOSSES, *TRAIN, *MEASURE)),
+            Command(("train", "--data", ARRAYS, "--out", FRESH, *SHORT, *FROZEN)),
         ]
         for command in commands:
             outcome = self.run(command)
             if outcome.code != 0:
                 raise RuntimeError(f"{outcome.command}: does not work undisturbed: {outcome.err.strip()[-500:]}")
+        shutil.rmtree(self.here / FRESH)  # its features stay in the cache
         self._build_partial(checkpoints)
         shutil.copytree(self.here, self.template, symlinks=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from math import log
@@ -66,15 +67,22 @@ def make_comparison(
     side: int = 8,
     channels: int = 1,
     empty_classes: int = 0,
+    texts: Sequence[str] | None = None,
 ) -> Path:
-    """Write results.json and the folders of the runs; the last `empty_classes` classes have no test images."""
+    """Write results.json and the folders of the runs; the last `empty_classes` classes have no test images.
+
+    With texts, repeated as often as needed, the samples are features, which have no thumbnails.
+    """
     labels = np.arange(n_test) % (len(class_names) - empty_classes)
     rows = [
-        _write_run(folder, loss, seed, labels, class_names, epochs=epochs, pixels=(side, side, channels))
+        _write_run(folder, loss, seed, labels, class_names, epochs=epochs, pixels=(side, side, channels), texts=texts)
         for seed in seeds
         for loss in losses
     ]
-    make_results(rows, class_names, n_test).write(folder)
+    results = make_results(rows, class_names, n_test)
+    if texts is not None:
+        results = results.model_copy(update={"data": results.data.model_copy(update={"noun": "samples"})})
+    results.write(folder)
     return folder
 
 
@@ -126,6 +134,7 @@ def _write_run(
     *,
     epochs: int,
     pixels: tuple[int, int, int],
+    texts: Sequence[str] | None,
 ) -> Row:
     generator = np.random.default_rng([seed, len(loss)])
     name = f"runs/{loss}-{seed}"
@@ -139,7 +148,10 @@ def _write_run(
     target = 1 - generator.gamma(2, 0.02, n)
     noise = np.clip(generator.normal(NOISE_MEANS.get(loss, 0.2), 0.12, n), -1, 1)
     predictions = np.where(generator.random(n) < 0.03, generator.integers(n_classes, size=n), labels)
-    digest = _write_map(run, labels, predictions, n_classes, pixels, generator, spread=2.0 if loss == "supcon" else 1.0)
+    found = _map(labels, predictions, n_classes, pixels, generator, spread=2.0 if loss == "supcon" else 1.0)
+    if texts is not None:
+        found = replace(found, thumbnails=None, texts=np.array([texts[i % len(texts)] for i in range(n)]))
+    digest = found.write(run)
     accuracy = float((predictions == labels).mean())
     margin = make_margin(target, noise)
     assert margin.margin is not None
@@ -220,8 +232,7 @@ def _write_log(run: Path, loss: str, epochs: int) -> list[float]:
     return losses
 
 
-def _write_map(
-    run: Path,
+def _map(
     labels: NDArray[np.int64],
     predictions: NDArray[np.int64],
     n_classes: int,
@@ -229,7 +240,7 @@ def _write_map(
     generator: np.random.Generator,
     *,
     spread: float,
-) -> str:
+) -> EmbeddingMap:
     angles = 2 * np.pi * labels / n_classes
     points = 10 * np.stack([np.cos(angles), np.sin(angles)], axis=1) + spread * generator.normal(size=(len(labels), 2))
     distances = ((points[:, None] - points[None]) ** 2).sum(axis=2)
@@ -244,7 +255,7 @@ def _write_map(
         neighbours=np.argsort(distances, axis=1)[:, :N_NEIGHBOURS],
         thumbnails=(255 * (0.8 * patterns[labels] + 0.2 * pixel_noise)).astype(np.uint8),
         method="t-SNE",
-    ).write(run)
+    )
 
 
 @cache  # reading the git commit takes time

@@ -229,6 +229,33 @@ def test_hostile_names_are_shown_as_text(browser: webdriver.Chrome, tmp_path: Pa
         browser.switch_to.alert.accept()
 
 
+@pytest.mark.parametrize("screen", [1280, 390])
+def test_a_map_of_features_shows_texts(browser: webdriver.Chrome, tmp_path: Path, screen: int) -> None:
+    texts = ("photos/one.jpg", SCRIPT, "<img src=x onerror=alert(1)>", "y" * 500, "two words")
+    width(browser, screen)
+    look(browser, dark=False)
+    logs(browser)
+    load(browser, write_report(make_comparison(tmp_path, n_test=60, texts=texts), figures=False).as_uri())
+    found = EmbeddingMap.read(tmp_path / "runs" / "sincere-0")
+    shown = [text[:200] for text in texts]
+    for point in range(5):
+        point_at(browser, 0, point)
+        assert one(browser, "#card .label").text == CLASSES[point]
+        assert one(browser, "#card .about .text").text == shown[point]
+        assert one(browser, "#card .about .note").text == f"test sample {1000 + point}"
+        nearest = [
+            item.text for item in browser.find_elements(By.CSS_SELECTOR, "#card .neighbours:first-child li .text")
+        ]
+        assert nearest == [shown[i % 5] for i in found.neighbours[point]]
+        assert overflow(browser, screen) <= 0
+    assert not browser.find_elements(By.CSS_SELECTOR, "#card canvas, #card img, #card script")
+    assert "60 test samples projected by t-SNE" in one(browser, "#map").text
+    messages, urls = logs(browser)
+    assert (messages, outside(urls)) == ([], [])
+    with pytest.raises(NoAlertPresentException):
+        browser.switch_to.alert.accept()
+
+
 def test_nothing_overflows_a_phone_screen(page: webdriver.Chrome, reported: Path) -> None:
     width(page, 390)
     load(page, (reported / "report.html").as_uri())

@@ -279,6 +279,8 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
     "pixels": archive(thumbnails=np.zeros((40, 8, 8, 1))),
     "no pixels": archive(thumbnails=np.zeros((40, 0, 8, 1), dtype=np.uint8)),
     "method": archive(method=np.array(["a", "b"])),
+    "few texts": archive(texts=np.array(["a", "b"])),
+    "no texts": archive(texts=np.zeros(40)),
 }
 
 

@@ -40,11 +40,11 @@ def test_pixels_are_those_of_the_thumbnails(tmp_path: Path, channels: int, mode:
     make_comparison(tmp_path, losses=("sincere",), n_test=23, channels=channels)
     (plane,) = planes_of(read_evidence(tmp_path, files=False).shown)
     (sheet,) = map_data([plane])["sheets"]
-    image = opened(sheet["source"])
+    image = opened(sheet["thumbnails"]["source"])
     assert (image.format, image.mode) == ("PNG", mode)
     pixels = np.asarray(image).reshape(image.height, image.width, channels)
     for i in range(23):
-        row, column = divmod(i, sheet["columns"])
+        row, column = divmod(i, sheet["thumbnails"]["columns"])
         tile = pixels[row * 8 : row * 8 + 8, column * 8 : column * 8 + 8]
         np.testing.assert_array_equal(tile, plane.map.thumbnails[i])
 
@@ -52,8 +52,17 @@ def test_pixels_are_those_of_the_thumbnails(tmp_path: Path, channels: int, mode:
 def test_a_large_sheet_is_a_jpeg(planes: list[Plane]) -> None:
     thumbnails = np.full((359, 64, 64, 3), 130, dtype=np.uint8)
     (sheet,) = map_data([Plane("sincere", replace(planes[0].map, thumbnails=thumbnails))])["sheets"]
-    assert opened(sheet["source"]).format == "JPEG"
-    assert abs(int(np.asarray(opened(sheet["source"]))[5, 5, 0]) - 130) <= 2
+    image = opened(sheet["thumbnails"]["source"])
+    assert image.format == "JPEG"
+    assert abs(int(np.asarray(image)[5, 5, 0]) - 130) <= 2
+
+
+def test_features_have_texts_and_no_thumbnails(tmp_path: Path) -> None:
+    make_comparison(tmp_path, losses=("sincere",), n_test=20, texts=("a.txt", "\x1b[31m", "x" * 500))
+    (plane,) = planes_of(read_evidence(tmp_path, files=False).shown)
+    (sheet,) = map_data([plane])["sheets"]
+    assert sheet["thumbnails"] is None
+    assert sheet["texts"][:4] == ["a.txt", "\\x1b[31m", "x" * 200, "a.txt"]
 
 
 def test_both_axes_have_one_scale(planes: list[Plane]) -> None:

@@ -82,6 +82,23 @@ def test_norms_and_biases_under_muon_have_their_own_rate_and_no_decay() -> None:
 
 def test_unknown_optimizer() -> None:
     with pytest.raises(
-        InputValueError, match=r"optimizer must be one of 'sgd', 'muon'; got 'muo'. Did you mean 'muon'"
+        InputValueError, match=r"optimizer must be one of 'sgd', 'muon', 'adamw'; got 'muo'. Did you mean 'muon'"
     ):
         make_optimizer(nn.Linear(2, 2), OptimizerSettings(name="muo"))
+
+
+@pytest.mark.parametrize("name", ["sgd", "muon", "adamw"])
+def test_the_encoder_has_its_own_learning_rate(name: str) -> None:
+    model = nn.ModuleDict({"encoder": nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)), "head": nn.Linear(3, 2)})
+    optimizer = make_optimizer(model, OptimizerSettings(name=name, learning_rate=0.2, encoder_lr=0.02))
+    peaks = {id(p): group["peak"] for group in optimizer.param_groups for p in group["params"]}
+    assert peaks.keys() == {id(p) for p in model.parameters()}
+    matrix, vector, own = (peaks[id(p)] for p in (model["head"].weight, model["head"].bias, model["encoder"][0].weight))
+    assert own == pytest.approx(0.1 * matrix)
+    assert peaks[id(model["encoder"][1].bias)] == pytest.approx(0.1 * vector)
+
+
+def test_a_frozen_encoder_is_not_optimised() -> None:
+    model = nn.ModuleDict({"encoder": nn.Linear(3, 3).requires_grad_(False), "head": nn.Linear(3, 2)})
+    groups = make_optimizer(model, OptimizerSettings(name="adamw", learning_rate=0.1, weight_decay=0.3)).param_groups
+    assert sum(len(group["params"]) for group in groups) == 2

@@ -132,7 +132,7 @@ def test_same_weights_and_batches_for_each_loss_within_a_seed(
     def batch(self: ViewLoader, step: int) -> Any:
         made = real_batch(self, step)
         if step == 2:
-            seen[-1] += [*made.ids.tolist(), float(made.images.sum())]
+            seen[-1] += [*made.ids.tolist(), float(made.inputs.sum())]
         return made
 
     monkeypatch.setattr(Fit, "run", run)

@@ -27,7 +27,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     arrays: dict[str, np.ndarray] = {}
     for part, images in (("train", data.train), ("test", data.test)):
         order = np.lexsort((images.ids, images.labels))
-        pixels = images.images.gather(images.positions[order]).permute(0, 2, 3, 1).numpy()
+        pixels = images.items.gather(images.positions[order]).permute(0, 2, 3, 1).numpy()
         arrays |= {f"{part}_images": pixels, f"{part}_labels": images.labels[order]}
         for i, (picture, label) in enumerate(zip(pixels, images.labels[order], strict=True)):
             place = folder / "png" / part / str(label)
@@ -44,7 +44,7 @@ def test_the_same_pixels(digits: tuple[Path, Path], tmp_path: Path) -> None:
         one, other = getattr(png, part), getattr(npz, part)
         assert np.array_equal(one.labels, other.labels)
         assert np.array_equal(one.ids, other.ids)
-        assert one.images.gather(one.positions).equal(other.images.gather(other.positions))
+        assert one.items.gather(one.positions).equal(other.items.gather(other.positions))
 
 
 def test_the_same_weights_and_results(

@@ -21,7 +21,7 @@ from sincere.records.arrays import PER_IMAGE, EmbeddingMap, PerImage
 from sincere.records.files import EVALUATION_LOCK, locked
 from sincere.records.npz import read_arrays, write_arrays
 from sincere.records.results import Results
-from sincere.workflows import embedded_data as embedded_module
+from sincere.workflows import arithmetic
 from sincere.workflows import results as results_module
 from sincere.workflows.run_folder import EMBEDDINGS, NAMES, PROBES
 from tests.workflows.conftest import QUICK, blobs
@@ -152,16 +152,16 @@ def test_half_precision_is_used_where_it_gains_and_leaves_the_figures(
 ) -> None:
     folder = finished_copy(finished, tmp_path)
     whole = sincere.evaluate(folder, report=False, quiet=True)
-    monkeypatch.setattr(embedded_module, "bfloat16_gains", lambda device: True)
+    monkeypatch.setattr(arithmetic, "bfloat16_gains", lambda device: True)
     with monkeypatch.context() as patch:
-        patch.setattr(embedded_module, "half_precision_suffices", lambda *arguments: True)
+        patch.setattr(arithmetic, "half_precision_suffices", lambda *arguments: True)
         half = sincere.evaluate(folder, report=False, quiet=True)
     assert "bfloat16, which left the metrics" in half.notes[0]
     for name, figure in whole.rows[0].metrics.items():
         assert half.rows[0].metrics[name].estimate == pytest.approx(figure.estimate, abs=0.02)
     assert half.rows[0].metrics["margin"] != whole.rows[0].metrics["margin"]
     with monkeypatch.context() as patch:
-        patch.setattr(embedded_module, "half_precision_suffices", lambda *arguments: False)
+        patch.setattr(arithmetic, "half_precision_suffices", lambda *arguments: False)
         refused = sincere.evaluate(folder, report=False, quiet=True)
     assert refused.rows == whole.rows
     assert "float32: bfloat16 changed the metrics" in refused.notes[0]

@@ -76,7 +76,7 @@ def test_nothing_is_written_for_weights_that_do_not_fit(file: Path, data: str, t
     with pytest.raises(InputValueError, match=r"must hold the 100 tensors of encoder resnet18"):
         sincere.compare(data=data, out=run, weights=file, encoder="resnet18", **QUICK)
     with pytest.raises(InputValueError, match="pretrained must be off for encoder small"):
-        sincere.compare(data=data, out=run, pretrained=True, **QUICK)
+        sincere.compare(data=data, out=run, encoder="small", pretrained=True, **QUICK)
     with pytest.raises(DataError, match=r"its SHA-256 must be 0+, that of the run's weights"):
         sincere.train(data=data, out=run, weights=file, weights_sha256="0" * 64, **QUICK)
     assert not run.exists()

@@ -14,18 +14,19 @@ import os
 import shutil
 import time
 import zlib
-from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sincere.data.channel_sums import Sums, channel_sums
+from sincere.data.chunks import in_order
 from sincere.data.decode import BadImageError
 from sincere.data.load_options import Progress
 from sincere.errors import DataError, first_line
@@ -37,7 +38,6 @@ Positions = NDArray[np.int64]
 Decoder = Callable[[int], Pixels]
 
 IMAGES, ABOUT = "images.bin", "about.npz"
-CHUNK = 32  # images that a thread decodes as one task
 STALE_SECONDS = 24 * 3600.0  # age of an unfinished entry without a lock from which on its writer counts as dead
 
 
@@ -106,19 +106,24 @@ class DecodedImages:
     """Decoded images in the cache.
 
     Attributes:
-        pixels: Memory-mapped pixels (k, h, w, c).
+        pixels: Pixels (k, h, w, c), memory-mapped or in memory; there, the channels of an image follow one another.
         positions: Position of each image in the source (k,), ascending.
         checksums: CRC-32 of each image (k,).
+        sums: Sum and sum of squares of the values of each channel, over all images (c, 2).
+        fresh: Whether they were decoded just now; their checksums need not be verified.
     """
 
     pixels: Pixels
     positions: Positions
     checksums: NDArray[np.uint32]
+    sums: Sums
+    fresh: bool = False
 
 
 def checksums_of(pixels: Pixels) -> NDArray[np.uint32]:
-    """Return the CRC-32 of each image."""
-    return np.fromiter((zlib.crc32(np.ascontiguousarray(image).data) for image in pixels), np.uint32, len(pixels))
+    """Return the CRC-32 of each image (h, w, c), one channel after the other."""
+    planes = pixels.transpose(0, 3, 1, 2)
+    return np.fromiter((zlib.crc32(np.ascontiguousarray(image).data) for image in planes), np.uint32, len(planes))
 
 
 def decoded_images(
@@ -131,6 +136,7 @@ def decoded_images(
     progress: Progress | None = None,
     workers: int | None = None,
     refresh: bool = False,
+    memory: Pixels | None = None,
 ) -> DecodedImages:
     """Return the images that `decode` returns for 0 to n_images - 1, from the cache entry at `path` if it is intact.
 
@@ -143,6 +149,7 @@ def decoded_images(
         progress: Called with (done, total) while images are decoded.
         workers: Number of threads; all cores by default.
         refresh: Whether to decode again although there is an entry, because it is known to be damaged.
+        memory: Array (n_images, c, h, w) that holds the images if they are decoded now; else they are memory-mapped.
 
     Raises:
         DataError: An image is bad and `skip_bad` is off, or all are; or the cache cannot be written.
@@ -150,9 +157,15 @@ def decoded_images(
     images = None if refresh else _read(path, n_images)
     if images is None:
         with new_entry(path) as work:
-            if not _write(work, n_images, _decoded_chunks(decode, n_images, skip_bad, progress, workers)):
+            chunks = in_order(
+                partial(_decode_chunk, decode, skip_bad, memory), n_images, progress=progress, workers=workers
+            )
+            if not _write(work, n_images, chunks, memory):
                 raise DataError(f"{source}: none of the {n_images} images can be read")
         images = _read(path, n_images)
+        if images is not None:
+            pixels = images.pixels if memory is None else memory[: len(images.positions)].transpose(0, 2, 3, 1)
+            images = replace(images, pixels=pixels, fresh=True)
     if images is None:
         raise DataError(f"{path}: was changed by another process while it was written; try again")
     return images
@@ -175,8 +188,8 @@ def good_positions(
     stored = _read_about(path, n_images)
     if stored is not None:
         return stored[0]
-    with closing(_decoded_chunks(decode, n_images, True, progress, workers)) as chunks:
-        good = np.concatenate([positions for positions, _ in chunks] or [np.zeros(0, dtype=np.int64)])
+    with closing(in_order(partial(_good_in, decode), n_images, progress=progress, workers=workers)) as chunks:
+        good = np.concatenate([np.zeros(0, dtype=np.int64), *chunks])
     if not len(good):
         raise DataError(f"{source}: none of the {n_images} images can be read")
     with new_entry(path) as work:
@@ -205,88 +218,95 @@ def _read(path: Path, n_images: int) -> DecodedImages | None:
     positions, arrays = about
     try:
         shape = tuple(int(side) for side in arrays["shape"])
-        checksums = arrays["checksums"]
+        checksums, sums = arrays["checksums"], arrays["sums"]
         if checksums.dtype != np.uint32 or checksums.shape != positions.shape or len(shape) != 3:
+            return None
+        if sums.dtype != np.int64 or sums.shape != (shape[0], 2):
             return None
         size = (path / IMAGES).stat().st_size
         if size != len(positions) * int(np.prod(shape)):
             return None
-        pixels = np.memmap(path / IMAGES, dtype=np.uint8, mode="r", shape=(len(positions), *shape))
+        planes = np.memmap(path / IMAGES, dtype=np.uint8, mode="r", shape=(len(positions), *shape))
     except (OSError, KeyError, TypeError, ValueError):
         return None
-    return DecodedImages(pixels, positions, checksums.astype(np.uint32))
+    pixels = planes.transpose(0, 2, 3, 1)
+    return DecodedImages(pixels, positions, checksums.astype(np.uint32), sums.astype(np.int64))
 
 
-def _write(work: Path, n_images: int, chunks: Generator[tuple[Positions, Pixels], None, None]) -> bool:
-    """Write the decoded images and return whether there were any."""
-    array: Pixels | None = None
-    positions, checksums, n_done = list[Positions](), list[NDArray[np.uint32]](), 0
-    with closing(chunks):
-        for chunk, pixels in chunks:
-            if array is None:
-                shape = pixels.shape[1:]
-                array = _allocated(work / IMAGES, (n_images, *shape))
-            array[n_done : n_done + len(chunk)] = pixels
-            n_done += len(chunk)
-            positions.append(chunk)
-            checksums.append(checksums_of(pixels))
-    if array is None:
+@dataclass(frozen=True, eq=False)
+class _Chunk:
+    """Decoded images with consecutive positions, as in `DecodedImages`; planes are (k, c, h, w)."""
+
+    positions: Positions
+    planes: Pixels
+    checksums: NDArray[np.uint32]
+    sums: Sums
+
+
+def _write(work: Path, n_images: int, chunks: Generator[_Chunk | None, None, None], memory: Pixels | None) -> bool:
+    """Write the decoded images and return whether there were any; in `memory`, close the gaps of bad ones."""
+    positions, checksums, sums, n_done = list[Positions](), list[NDArray[np.uint32]](), list[Sums](), 0
+    with closing(chunks), (work / IMAGES).open("wb") as file:
+        for chunk in chunks:
+            if chunk is None:
+                continue
+            if not positions:
+                shape = chunk.planes.shape[1:]
+                allocate(file, n_images * int(np.prod(shape)))
+            file.write(chunk.planes.data)
+            if memory is not None and chunk.positions[0] > n_done:
+                memory[n_done : n_done + len(chunk.planes)] = chunk.planes
+            n_done += len(chunk.planes)
+            positions.append(chunk.positions)
+            checksums.append(chunk.checksums)
+            sums.append(chunk.sums)
+        file.truncate()  # gives back the space of bad images
+    if not positions:
         return False
-    array.flush()  # type: ignore[attr-defined]
-    os.truncate(work / IMAGES, n_done * int(np.prod(shape)))  # gives back the space of bad images
     about: dict[str, NDArray[Any]] = {"positions": np.concatenate(positions), "shape": np.array(shape)}
-    write_arrays(work / ABOUT, {**about, "checksums": np.concatenate(checksums)})
+    write_arrays(work / ABOUT, {**about, "checksums": np.concatenate(checksums), "sums": np.sum(sums, axis=0)})
     return True
 
 
-def _allocated(path: Path, shape: tuple[int, ...]) -> Pixels:
-    """Return a new memory-mapped file with its disk space allocated: a full disk would kill the process later."""
-    n_bytes = int(np.prod(shape))
-    with path.open("w+b") as file:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, n_bytes)
-        elif shutil.disk_usage(path.parent).free < n_bytes:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        else:
-            file.truncate(n_bytes)
-    return np.memmap(path, dtype=np.uint8, mode="r+", shape=shape)
+def allocate(file: IO[bytes], n_bytes: int) -> None:
+    """Allocate disk space for a new file: a full disk is noticed now, and not after an hour."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, n_bytes)
+    elif shutil.disk_usage(file.name).free < n_bytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _decoded_chunks(
-    decode: Decoder, n_images: int, skip_bad: bool, progress: Progress | None, workers: int | None
-) -> Generator[tuple[Positions, Pixels], None, None]:
-    """Yield positions and pixels of the images that can be decoded, in order, a chunk at a time."""
+def _decode_chunk(decode: Decoder, skip_bad: bool, memory: Pixels | None, positions: range) -> _Chunk | None:
+    """Return the images at these positions that can be decoded, in `memory` if it is given; None if there are none.
 
-    def decode_chunk(start: int) -> tuple[Positions, Pixels]:
-        good, pixels = list[int](), list[Pixels]()
-        for position in range(start, min(start + CHUNK, n_images)):
-            try:
-                pixels.append(decode(position))
-                good.append(position)
-            except BadImageError:
-                if not skip_bad:
-                    raise
-        return np.asarray(good, dtype=np.int64), np.stack(pixels) if pixels else np.zeros(0, dtype=np.uint8)
-
-    n_workers = workers or os.cpu_count() or 1
-    with ThreadPoolExecutor(n_workers) as pool:
+    Raises:
+        BadImageError: One cannot be decoded, and `skip_bad` is off.
+    """
+    good, planes = list[int](), None if memory is None else memory[positions.start : positions.stop]
+    for position in positions:
         try:
-            starts = iter(range(0, n_images, CHUNK))
-            upcoming: deque[Future[tuple[Positions, Pixels]]] = deque()
-            for start in starts:
-                upcoming.append(pool.submit(decode_chunk, start))
-                if len(upcoming) > 2 * n_workers:
-                    break
-            done = 0
-            while upcoming:
-                good, pixels = upcoming.popleft().result()
-                if (start := next(starts, -1)) >= 0:
-                    upcoming.append(pool.submit(decode_chunk, start))
-                done = min(done + CHUNK, n_images)
-                if progress is not None:
-                    progress(done, n_images)
-                if len(good):
-                    yield good, pixels
-        except BaseException:  # also Ctrl-C and a closed generator: do not wait for the remaining tasks
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+            pixels = decode(position)
+        except BadImageError:
+            if not skip_bad:
+                raise
+            continue
+        channels_first = pixels.transpose(2, 0, 1)
+        if planes is None:
+            planes = np.empty((len(positions), *channels_first.shape), dtype=np.uint8)
+        planes[len(good)] = channels_first  # copied here, while the processor's cache holds the pixels
+        good.append(position)
+    if planes is None or not good:
+        return None
+    planes = planes[: len(good)]
+    sums = np.sum([channel_sums(planes[i]) for i in range(len(good))], axis=0)
+    return _Chunk(np.asarray(good, dtype=np.int64), planes, checksums_of(planes.transpose(0, 2, 3, 1)), sums)
+
+
+def _good_in(decode: Decoder, positions: range) -> Positions:
+    """Return those of the positions whose images can be decoded."""
+    good = []
+    for position in positions:
+        with suppress(BadImageError):
+            decode(position)
+            good.append(position)
+    return np.asarray(good, dtype=np.int64)

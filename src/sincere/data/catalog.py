@@ -1,16 +1,17 @@
-"""The data sets by name, and one function that loads any of them, a folder or an .npz. Does not import torch."""
+"""The data sets by name, and one function that loads any of them, a folder or a file. Does not import torch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from sincere.catalog import load_named
+from sincere import checks
+from sincere.catalog import PYTHON, load
 from sincere.data.load_options import LoadOptions
-from sincere.errors import DataError, MissingPackageError, missing_package
+from sincere.errors import DataError, InputValueError, MissingPackageError, missing_package
 
 if TYPE_CHECKING:
     import torch
@@ -23,22 +24,24 @@ class NamedSet:
     """A data set that can be loaded by name.
 
     Attributes:
-        loader: "module:attribute" of a function from `LoadOptions` to the data set.
+        loader: "module:attribute" of a function from `LoadOptions` to the data set, or the function.
         about: Description of the images in a few words.
         n_train: Number of training images, in the split used here.
         n_test: Number of test images.
         n_classes: Number of classes.
         side: Side of the images in pixels; None where they vary.
         folder: Path below the root of all data sets, in torchvision's layout; None where it ships with a package.
+        content: Content hash of data that a caller has given in Python; None for others.
     """
 
-    loader: str
+    loader: str | Callable[[LoadOptions], Dataset]
     about: str
     n_train: int
     n_test: int
     n_classes: int
     side: int | None
     folder: str | None
+    content: str | None = None
 
     def on_disk(self, root: Path) -> bool:
         """Return whether the data set can be loaded without a download."""
@@ -73,23 +76,25 @@ def load_dataset(
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> Dataset:
-    """Load a data set by name, a folder of class folders, or an .npz.
+    """Load a data set by name, a folder of class folders, an .npz of images or features, or a .parquet of features.
 
     Args:
         source: Name, folder or file.
         classes: Names of the classes to keep; all by default.
-        size: Side of the network's input in pixels; by default that of the data set, or 32 where images vary in size.
+        size: Side of the network's input in pixels; by default that of the images, 96 to 160 for photos, 32 for small
+            images of different sizes. Features have none.
+            Features have none.
         data_dir: Folder of named data sets in torchvision's layout; by default $SINCERE_HOME/datasets or
             ~/.cache/sincere/datasets.
         skip_bad_images: Whether to leave out images that cannot be read, instead of raising.
         download: Whether to download a missing data set.
-        seed: Random seed of the train/test split, for folders and .npz files without one.
-        device: Device that holds the pixels if they fit into its memory.
+        seed: Random seed of the train/test split, for folders and files without one.
+        device: Device that holds the pixels or features if they fit into its memory.
 
     Raises:
         DataError: There is no such name or path (the message suggests a name), the data are wrong, or `classes` has
             fewer than two names or one twice.
-        InputValueError: `classes` names a class that the data set does not have.
+        InputValueError: `classes` names a class that the data set does not have, or `size` is given for features.
 
     Example:
         >>> data = load_dataset("digits", classes=["3", "8"])
@@ -100,9 +105,12 @@ def load_dataset(
     if data_dir is not None:
         options = replace(options, root=Path(data_dir))
     try:
-        return load_source(source, options, classes=classes)
+        data = load_source(source, options, classes=classes)
     except ModuleNotFoundError as error:
         raise MissingPackageError(missing_package("load_dataset", error)) from error
+    if data.train.are_features and size is not None:
+        raise InputValueError(checks.wording("load_dataset", "size must not be set for features", size))
+    return data
 
 
 def load_source(source: str | Path, options: LoadOptions, *, classes: Sequence[str] | None = None) -> Dataset:
@@ -113,20 +121,25 @@ def load_source(source: str | Path, options: LoadOptions, *, classes: Sequence[s
 
 def _load(source: str | Path, settings: LoadOptions) -> Dataset:
     if source in DATASETS:
-        loaders = {name: named.loader for name, named in DATASETS.items()}
-        load = load_named(loaders, source, caller="load_dataset", argument="data")
-        return cast("Dataset", load(settings))
+        return cast("Dataset", load(DATASETS[str(source)].loader)(settings))
     path = Path(source)
+    if str(source).startswith(PYTHON):
+        raise DataError(f"data: {source} was given in Python; pass it again, as data=")
     if not source:  # an empty path would be the current folder
         raise DataError(f"data: must not be empty; the names are {', '.join(DATASETS)}")
     if path.is_dir():
         from sincere.data.folder import load_folder
 
         return load_folder(path, settings)
+    if path.is_file() and path.suffix.lower() == ".parquet":
+        from sincere.data.parquet import load_parquet
+
+        return load_parquet(path, settings)
     if path.is_file():
         from sincere.data.npz import load_npz
 
         return load_npz(path, settings)
     near = get_close_matches(str(source).lower(), DATASETS, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"the names are {', '.join(DATASETS)}"
-    raise DataError(f"data: {str(source)!r} is neither a data set's name nor a folder nor an .npz file; {hint}")
+    known = "a data set's name nor a folder nor an .npz or .parquet file"
+    raise DataError(f"data: {str(source)!r} is neither {known}; {hint}")

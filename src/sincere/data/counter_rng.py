@@ -43,6 +43,15 @@ class CounterRNG:
 
     def uniforms(self, purposes: Sequence[str], low: float = 0.0, high: float = 1.0) -> Tensor:
         """Return (purposes, n) numbers: a row as `uniform` returns it for each purpose."""
+        unit = _shift(self._bits(purposes), 40).to(torch.float32) * 2.0**-24  # 24 bits: the precision of float32
+        return unit * (high - low) + low
+
+    def bits(self, purpose: str) -> Tensor:
+        """Return 64 random bits per image, as int64."""
+        return self._bits([purpose])[0]
+
+    def _bits(self, purposes: Sequence[str]) -> Tensor:
+        """Return 64 random bits (purposes, n) per purpose and image."""
         keys = []
         for purpose in purposes:
             key = 0
@@ -51,9 +60,7 @@ class CounterRNG:
             keys.append((_signed(key), _signed(_hash_int(key + _GOLDEN & _MASK))))
         before, between = torch.tensor(keys, device=self.ids.device).T.unsqueeze(-1)  # each (purposes, 1)
         images = _hash_tensor(self.ids * _signed(_GOLDEN) + before)
-        bits = _hash_tensor(images + self.visits * _signed(_GOLDEN) + between)
-        unit = _shift(bits, 40).to(torch.float32) * 2.0**-24  # 24 bits: the precision of float32
-        return unit * (high - low) + low
+        return _hash_tensor(images + self.visits * _signed(_GOLDEN) + between)
 
     def normal(self, purpose: str) -> Tensor:
         """Return one standard normal number per image, by the Box-Muller transform."""

@@ -1,4 +1,4 @@
-"""A data set as all other stages use it: images with labels and ids, in a train and a test part."""
+"""A data set as all other stages use it: images or features with labels and ids, in a train and a test part."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -14,54 +15,74 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sincere import checks
-from sincere.data.pixel_storage import Images
 from sincere.data.splits import stratified_split
 from sincere.errors import DataError
 
 CHUNK_BYTES = 64 * 10**6  # of pixels that are read at a time
 
 
+class Items(Protocol):
+    """Images or features that can be gathered by position."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of items, then channels, height and width of images, or the number of features."""
+        ...
+
+    def gather(self, positions: NDArray[np.int64]) -> Tensor:
+        """Return uint8 images (k, c, h, w), or float32 features (k, d)."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
-class ImageSet:
-    """Labelled images.
+class Samples:
+    """Labelled samples: images, or the features of images or of anything else.
 
     Attributes:
-        images: Pixels of all images in the storage, of which this set may have a part.
-        labels: Class of each image (n,), an index into the class names.
-        ids: Id of each image (n,): its position in the source before anything was split off or left out. Ids pair the
+        items: Storage of the images or features, of which these samples may be a part.
+        labels: Class of each sample (n,), an index into the class names.
+        ids: Id of each sample (n,): its position in the source before anything was split off or left out. Ids pair the
             results of different runs. Where the source has separate train and test parts, each is counted from 0.
-        positions: Position of each image in `images` (n,).
-        digests: Hash of the name and content of each image file (n, 16); None where the pixels are hashed instead.
+        positions: Position of each sample in `items` (n,).
+        digests: Hash of the name and content of each image file (n, 16); None where the items are hashed instead.
+        texts: A text or path for each sample (n,), shown in the report; None without.
     """
 
-    images: Images
+    items: Items
     labels: NDArray[np.int64]
     ids: NDArray[np.int64]
     positions: NDArray[np.int64]
     digests: NDArray[np.uint8] | None = None
+    texts: NDArray[np.str_] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def subset(self, chosen: NDArray[np.int64]) -> ImageSet:
-        """Return some of the images, with their ids."""
+    @property
+    def are_features(self) -> bool:
+        """Whether the items are features, not images."""
+        return len(self.items.shape) == 2
+
+    def subset(self, chosen: NDArray[np.int64]) -> Samples:
+        """Return some of the samples, with their ids."""
         digests = None if self.digests is None else self.digests[chosen]
-        return ImageSet(self.images, self.labels[chosen], self.ids[chosen], self.positions[chosen], digests)
+        texts = None if self.texts is None else self.texts[chosen]
+        return Samples(self.items, self.labels[chosen], self.ids[chosen], self.positions[chosen], digests, texts)
 
     def batches(self, n_bytes: int) -> Iterator[Tensor]:
-        """Yield the pixels in order, about `n_bytes` at a time."""
-        batch_size = max(1, n_bytes // int(np.prod(self.images.shape[1:])))
+        """Yield the items in order, about `n_bytes` at a time."""
+        batch_size = max(1, n_bytes // (int(np.prod(self.items.shape[1:])) * (4 if self.are_features else 1)))
         for start in range(0, len(self), batch_size):
-            yield self.images.gather(self.positions[start : start + batch_size])
+            yield self.items.gather(self.positions[start : start + batch_size])
 
 
-def image_set(
-    images: Images, labels: Sequence[int] | NDArray[np.int64], *, ids: NDArray[np.int64] | None = None
-) -> ImageSet:
-    """Return all images in order, with these ids; by default ids are counted from 0."""
+def all_samples(
+    items: Items, labels: Sequence[int] | NDArray[np.int64], *, ids: NDArray[np.int64] | None = None
+) -> Samples:
+    """Return all items in order, with these ids; by default ids are counted from 0."""
     positions = np.arange(len(labels), dtype=np.int64)
     chosen = positions if ids is None else ids.astype(np.int64)
-    return ImageSet(images, np.asarray(labels, dtype=np.int64), chosen, positions)
+    return Samples(items, np.asarray(labels, dtype=np.int64), chosen, positions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,27 +91,37 @@ class Dataset:
 
     Attributes:
         name: Name of the data set, as on the command line.
-        train: Training images. They and the test images may be stored larger than `size`, for sharper crops.
-        test: Test images, never augmented, shuffled or resampled.
+        train: Training samples. Images may be stored larger than `size`, for sharper crops.
+        test: Test samples, never augmented, shuffled or resampled.
         class_names: Names of the classes, in label order.
-        size: Side of the network's input in pixels.
-        mean: Mean of each channel, scaled to [0, 1], over the training images of all classes of the source.
+        size: Side of the network's input in pixels; 0 for features.
+        mean: Mean of each channel, scaled to [0, 1], over the training images of all classes of the source; empty for
+            features.
         std: Standard deviation of each channel, scaled likewise; 1 for a constant channel.
         augmentation: Name of the augmentation that suits the data.
         mirror_is_same_class: Whether a mirrored image is still of its class; not so for digits and letters.
+        are_photos: Whether the images are photos, larger than what a small network is trained on from scratch.
+        origin: The images that the features were computed from by a frozen encoder; None otherwise.
         notes: Notes for the user from loading, for example on skipped images.
     """
 
     name: str
-    train: ImageSet
-    test: ImageSet
+    train: Samples
+    test: Samples
     class_names: tuple[str, ...]
     size: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
     augmentation: str
     mirror_is_same_class: bool = True
+    are_photos: bool = False
+    origin: Dataset | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def noun(self) -> Literal["images", "samples"]:
+        """What the samples are called in messages."""
+        return "samples" if self.train.are_features and self.origin is None else "images"
 
     def select_classes(self, names: Sequence[str]) -> Dataset:
         """Return the data set with these classes only, labelled in the order given; mean and std are unchanged.
@@ -108,8 +139,8 @@ class Dataset:
         new[old] = np.arange(len(old))
         parts = {}
         for part in ("train", "test"):
-            images: ImageSet = getattr(self, part)
-            kept = images.subset(np.flatnonzero(new[images.labels] >= 0))
+            samples: Samples = getattr(self, part)
+            kept = samples.subset(np.flatnonzero(new[samples.labels] >= 0))
             parts[part] = replace(kept, labels=new[kept.labels])
         return check_dataset(replace(self, train=parts["train"], test=parts["test"], class_names=tuple(names)))
 
@@ -117,20 +148,23 @@ class Dataset:
     def digest(self) -> str:
         """Content hash of the data set, the same on every machine.
 
-        It covers class names, statistics, labels, ids and the names and bytes of image files, or every pixel.
+        It covers class names, statistics, labels, ids and the names and bytes of image files, or every pixel or
+        feature. Features that were computed from images have the hash of the images.
         """
+        if self.origin is not None:
+            return self.origin.digest
         digest = hashlib.sha256(repr((self.class_names, self.mean, self.std)).encode())
         for part in (self.train, self.test):
             digest.update(part.labels.tobytes() + part.ids.tobytes())
             if part.digests is not None:
                 digest.update(part.digests.tobytes())
                 continue
-            for pixels in part.batches(CHUNK_BYTES):
-                digest.update(pixels.cpu().contiguous().numpy().data)
+            for items in part.batches(CHUNK_BYTES):
+                digest.update(items.cpu().contiguous().numpy().data)
         return digest.hexdigest()[:16]
 
-    def validation_split(self, fraction: float = 0.1, *, seed: int = 0) -> tuple[ImageSet, ImageSet]:
-        """Split the training images, stratified by class, into training and validation images.
+    def validation_split(self, fraction: float = 0.1, *, seed: int = 0) -> tuple[Samples, Samples]:
+        """Split the training samples, stratified by class, into training and validation samples.
 
         Neither is augmented: augmentation is done by the data loader of a training run.
         """
@@ -139,16 +173,16 @@ class Dataset:
 
 
 def channel_statistics(
-    images: ImageSet, *, chunk_bytes: int = CHUNK_BYTES
+    samples: Samples, *, chunk_bytes: int = CHUNK_BYTES
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and standard deviation of each channel, scaled to [0, 1].
 
     They are computed from the counts of the 256 values, so sums are exact, and the memory is about twice `chunk_bytes`.
     A constant channel has a standard deviation of 1, so that normalising by it is safe.
     """
-    n_channels = images.images.shape[1]
+    n_channels = samples.items.shape[1]
     counts = np.zeros((n_channels, 256), dtype=np.int64)
-    for pixels in images.batches(chunk_bytes):
+    for pixels in samples.batches(chunk_bytes):
         for channel in range(n_channels):
             counts[channel] += torch.bincount(pixels[:, channel].flatten(), minlength=256).cpu().numpy()
     means, stds = [], []
@@ -163,7 +197,7 @@ def channel_statistics(
 
 
 def check_dataset(dataset: Dataset) -> Dataset:
-    """Check that labels are in range, and that there are two classes or more, each with a training image.
+    """Check that labels are in range, and that there are two classes or more, each with a training sample.
 
     Raises:
         DataError: They are not; the message names the data set.
@@ -171,14 +205,15 @@ def check_dataset(dataset: Dataset) -> Dataset:
     n_classes = len(dataset.class_names)
     if n_classes < 2:
         raise DataError(f"{dataset.name}: at least two classes are needed; got {n_classes}")
-    for part, images in (("train", dataset.train), ("test", dataset.test)):
-        if len(images) == 0:
-            raise DataError(f"{dataset.name}: the {part} part has no images")
-        low, high = int(images.labels.min()), int(images.labels.max())
+    for part, samples in (("train", dataset.train), ("test", dataset.test)):
+        if len(samples) == 0:
+            raise DataError(f"{dataset.name}: the {part} part has no {dataset.noun}")
+        low, high = int(samples.labels.min()), int(samples.labels.max())
         if low < 0 or high >= n_classes:
             wrong = low if low < 0 else high
             raise DataError(f"{dataset.name}: {part} labels must be 0 to {n_classes - 1}; got {wrong}")
     missing = np.setdiff1d(np.arange(n_classes), dataset.train.labels)
     if len(missing):
-        raise DataError(f"{dataset.name}: class {dataset.class_names[missing[0]]!r} has no training image")
+        kind = dataset.noun.removesuffix("s")
+        raise DataError(f"{dataset.name}: class {dataset.class_names[missing[0]]!r} has no training {kind}")
     return dataset

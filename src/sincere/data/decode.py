@@ -19,6 +19,7 @@ SUFFIXES = {
     *(".apng", ".avif", ".bmp", ".dib", ".gif", ".j2k", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpf", ".jpg", ".jpx"),
     *(".mpo", ".pbm", ".pfm", ".pgm", ".png", ".pnm", ".ppm", ".tga", ".tif", ".tiff", ".webp"),
 }
+DECODER = 2  # changes with the pixels that `decode` returns for some file, so that cached ones are decoded again
 _WIDE_MODES = {"I", "I;16", "I;16B", "I;16L", "I;16N"}
 
 
@@ -38,16 +39,23 @@ def decode(path: Path, size: int | None, *, grey: bool) -> NDArray[np.uint8]:
     """Return the image as (h, w, c) uint8, c = 1 for grey else 3, cropped to the centre square and resized.
 
     The EXIF rotation is applied and transparent parts become white. Integers of more than 8 bits are taken as 16 bits,
-    0 to 65535; floating-point values as 0 to 1.
+    0 to 65535; floating-point values as 0 to 1. A JPEG whose shorter side is more than twice `size` is decoded at 1/2,
+    1/4 or 1/8 of its size, the smallest that is not below `size`, and resized from there.
 
     Raises:
         DataError: The file is missing, empty, damaged, too large, out of range or not an image; the message names it.
     """
     try:
-        with open_image(path) as file:
-            image = ImageOps.exif_transpose(file)
+        with open_image(path) as image:
+            reduced = None
+            if size is not None and min(image.size) > 2 * size:
+                reduced = image.draft(None, (size, size))  # None for other formats than JPEG
             image.load()
-        return convert(image, size, grey=grey)
+            if reduced is not None and size is not None:
+                _, (_, _, width, height) = reduced  # not whole numbers where the last row or column is a part of one
+                image = _centre_square(image, size, width, height)
+            ImageOps.exif_transpose(image, in_place=True)
+            return convert(image, size, grey=grey)
     except MemoryError:
         raise
     except OSError as error:
@@ -81,11 +89,23 @@ def convert(image: Image.Image, size: int | None, *, grey: bool) -> NDArray[np.u
     if image.mode in ("RGBA", "RGBa", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    image = image.convert("L" if grey else "RGB")
+    mode = "L" if grey else "RGB"
+    if image.mode != mode:  # else it would be copied
+        image = image.convert(mode)
     if size is not None and image.size != (size, size):
-        image = ImageOps.fit(image, (size, size), method=Image.Resampling.BILINEAR)
+        image = _centre_square(image, size, *image.size)
     pixels = np.asarray(image, dtype=np.uint8)
     return pixels[:, :, None] if grey else pixels
+
+
+def _centre_square(image: Image.Image, size: int, width: float, height: float) -> Image.Image:
+    """Return the centre square of the first `width` columns and `height` rows, resized."""
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    box = (left, top, left + side, top + side)
+    if side == size and left % 1 == 0 and top % 1 == 0:  # whole pixels: resampling would give the same values
+        return image.crop((int(left), int(top), int(left) + size, int(top) + size))
+    return image.resize((size, size), Image.Resampling.BILINEAR, box=box)
 
 
 def _eight_bits(image: Image.Image, largest: int) -> Image.Image:

@@ -22,6 +22,8 @@ def source_digest(data: str, data_dir: Path | None = None) -> str | None:
     settings = LoadOptions()
     path = Path(data)
     if data in DATASETS:
+        if DATASETS[data].content is not None:
+            return DATASETS[data].content
         below = DATASETS[data].folder
         root = (data_dir or settings.root) / (below or "")
         if below is None or not root.is_dir():

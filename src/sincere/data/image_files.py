@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from sincere.checks import printable
@@ -23,16 +24,26 @@ from sincere.data.cache import (
     good_positions,
     new_entry,
 )
+from sincere.data.channel_sums import Sums, mean_and_std
 from sincere.data.class_folders import LabelledFiles
-from sincere.data.dataset import Dataset, ImageSet, channel_statistics, check_dataset, image_set
-from sincere.data.decode import decode
+from sincere.data.dataset import Dataset, Samples, all_samples, channel_statistics, check_dataset
+from sincere.data.decode import DECODER, decode
 from sincere.data.listing import COLOUR, FileFacts, FileList, file_facts, join_lists
-from sincere.data.load_options import LoadOptions
-from sincere.data.pixel_storage import Images, MappedImages, StreamedImages, fits_in_memory, place_images
+from sincere.data.load_options import SMALLEST_PRETRAINED, LoadOptions
+from sincere.data.pixel_storage import (
+    Images,
+    MappedImages,
+    StreamedImages,
+    TensorImages,
+    fits_in_memory,
+    place_images,
+)
 from sincere.errors import DataError
 from sincere.records.npz import read_arrays, write_arrays
 
-DEFAULT_SIZE = 32  # the paper's
+SMALL_SIDE = 32  # pixels: the paper's
+PHOTO_SIDE = 64  # pixels from which on images count as photos
+LARGEST_DEFAULT = 160  # pixels
 STATISTICS = "statistics.npz"
 
 
@@ -59,7 +70,7 @@ class _Source:
         root = printable(str(files.root.resolve()))
         subject = (kind, root, self.labelled.part, self.labelled.split, self.side, settings.skip_bad_images)
         content = hashlib.sha256(self.facts.digests.tobytes() + b"\n".join(files.names.tolist())).hexdigest()
-        return entry_path(settings.cache, subject, (self.grey, content))
+        return entry_path(settings.cache, subject, (self.grey, content, DECODER))
 
 
 def _decode(files: FileList, position: int, *, side: int, grey: bool) -> NDArray[np.uint8]:
@@ -76,26 +87,61 @@ def files_dataset(
     notes: tuple[str, ...] = (),
 ) -> Dataset:
     """Return training and test files below one root as a data set."""
-    size = settings.size or DEFAULT_SIZE
     facts = file_facts(join_lists([train.files, test.files]), settings.cache)
-    side = stored_side(facts, size)
+    photos, size = are_photos(facts), settings.size or default_size(facts, settings)
+    if photos and settings.size is None:
+        sides = facts.sides[facts.sides > 0]
+        notes = (*notes, f"images of {sides.min()} to {sides.max()} px are taken at {size} px; --size sets another")
+    frozen = photos if settings.frozen is None else settings.frozen
+    side = size if frozen else stored_side(facts, size)  # a frozen encoder sees no crops
     grey = not bool((facts.kinds == COLOUR).any())
     parts = (slice(len(train)), slice(len(train), None))
     sources = [_Source(part, facts.subset(rows), side, grey) for part, rows in zip((train, test), parts, strict=True)]
-    sets = []
+    sets, sums = list[Samples](), list[Sums | None]()
     for source in sources:
-        images, good, image_notes = _images(source, settings)
-        n_files = len(source.labelled)
+        loaded = _load(source, settings)
+        good, n_files = loaded.positions, len(source.labelled)
+        notes = (*notes, *loaded.notes)
         if len(good) < n_files:
             part = source.labelled.part
             skipped = f"{n_files - len(good)} of {n_files} {part} images could not be read and were left out"
-            image_notes = (*image_notes, skipped)
-        notes = (*notes, *image_notes)
-        labelled_images = image_set(images, source.labelled.labels[good], ids=source.labelled.ids[good])
+            notes = (*notes, skipped)
+        labelled_images = all_samples(loaded.images, source.labelled.labels[good], ids=source.labelled.ids[good])
         sets.append(replace(labelled_images, digests=_file_digests(source)[good]))
-    mean, std = _statistics(sets[0], sources[0].cache_path("statistics", settings))
+        sums.append(loaded.sums)
+    if sums[0] is not None:
+        mean, std = mean_and_std(sums[0], len(sets[0]) * side**2)
+    else:
+        mean, std = _statistics(sets[0], sources[0].cache_path("statistics", settings))
     augmentation = "light" if grey else "paper"
-    return check_dataset(Dataset(name, sets[0], sets[1], class_names, size, mean, std, augmentation, notes=notes))
+    return check_dataset(
+        Dataset(name, sets[0], sets[1], class_names, size, mean, std, augmentation, are_photos=photos, notes=notes)
+    )
+
+
+def are_photos(facts: FileFacts) -> bool:
+    """Tell whether images are photos, not small images for a network that is trained from scratch.
+
+    Photos have sides of 64 px and more; or of 32 px and more where they vary, as the images of a benchmark do not.
+    """
+    known = facts.sides[facts.sides > 0]
+    if not len(known):
+        return False
+    typical, vary = float(np.median(known)), bool((known != known[0]).any())
+    return typical >= PHOTO_SIDE or (vary and typical >= SMALL_SIDE)
+
+
+def default_size(facts: FileFacts, settings: LoadOptions) -> int:
+    """Return the side of the network's input: of photos 96 to 160 px, of small images their own, or 32 px if it varies.
+
+    A pretrained encoder suits photos, and has the most of it near its own 224 px; 160 px take half the time.
+    """
+    known = facts.sides[facts.sides > 0]
+    if are_photos(facts):
+        rounded = -(-int(np.median(known)) // SMALL_SIDE) * SMALL_SIDE
+        return min(max(rounded, SMALLEST_PRETRAINED), LARGEST_DEFAULT)
+    same = len(known) and not (known != known[0]).any()
+    return settings.input_size(int(known[0]) if same else SMALL_SIDE)
 
 
 def stored_side(facts: FileFacts, size: int) -> int:
@@ -118,10 +164,22 @@ def _file_digests(source: _Source) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, 16)
 
 
-def _images(source: _Source, settings: LoadOptions) -> tuple[Images, NDArray[np.int64], tuple[str, ...]]:
-    """Return the pixels, the positions of their files, and notes for the user."""
+@dataclass(frozen=True, eq=False)
+class _Loaded:
+    """Pixels, the positions of their files, the sums of the pixels where these are cached, and notes for the user."""
+
+    images: Images
+    positions: NDArray[np.int64]
+    sums: Sums | None
+    notes: tuple[str, ...] = ()
+
+
+def _load(source: _Source, settings: LoadOptions) -> _Loaded:
+    """Return the images of a source, from the cache if they fit into it."""
     n_images, side, channels = len(source.labelled), source.side, 1 if source.grey else 3
-    if n_images * side * side * channels <= settings.cache_limit_bytes:
+    n_bytes = n_images * channels * side**2
+    if n_bytes <= settings.cache_limit_bytes:
+        fits = fits_in_memory(n_bytes, settings.device)
         path = source.cache_path("images", settings)
         read = partial(
             decoded_images,
@@ -131,27 +189,33 @@ def _images(source: _Source, settings: LoadOptions) -> tuple[Images, NDArray[np.
             source=source.name,
             skip_bad=settings.skip_bad_images,
             progress=settings.progress,
+            memory=np.empty((n_images, channels, side, side), dtype=np.uint8) if fits else None,
         )
         cached: DecodedImages = read()
-        if not fits_in_memory(cached.pixels.nbytes, settings.device):
-            return MappedImages(cached.pixels, cached.checksums, str(path)), cached.positions, ()
+        if not fits:
+            mapped = MappedImages(cached.pixels, cached.checksums, str(path))
+            return _Loaded(mapped, cached.positions, cached.sums)
         notes: tuple[str, ...] = ()
-        if not np.array_equal(checksums_of(cached.pixels), cached.checksums):
+        if not cached.fresh and not np.array_equal(checksums_of(cached.pixels), cached.checksums):
             notes = (f"{path}: was damaged; its images were decoded again",)
             cached = read(refresh=True)
-        return place_images(cached.pixels, settings.device), cached.positions, notes
+        if cached.fresh:  # in memory, as one tensor would be
+            held: Images = TensorImages(torch.from_numpy(cached.pixels.transpose(0, 3, 1, 2)).to(settings.device))
+        else:
+            held = place_images(cached.pixels, settings.device)
+        return _Loaded(held, cached.positions, cached.sums, notes)
     good = np.arange(n_images, dtype=np.int64)
     if settings.skip_bad_images:  # checked now: during training it would be too late to leave an image out
         path = source.cache_path("good", settings)
         good = good_positions(path, source.decode, n_images, source=source.name, progress=settings.progress)
     files = source.labelled.files.subset(good)
     streamed = StreamedImages(partial(_decode, files, side=side, grey=source.grey), (len(good), channels, side, side))
-    return streamed, good, ()
+    return _Loaded(streamed, good, None)
 
 
-def _statistics(train: ImageSet, path: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and standard deviation of each channel, computed once and cached at `path`."""
-    n_channels = train.images.shape[1]
+def _statistics(train: Samples, path: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and standard deviation of each channel of streamed images, computed once and cached at `path`."""
+    n_channels = train.items.shape[1]
     try:
         values = read_arrays(path / STATISTICS, remedy="")["values"]
         sound = values.shape == (2, n_channels) and bool(np.isfinite(values).all()) and bool((values[1] > 0).all())

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 
 CACHE_LIMIT_BYTES = 40 * 10**9
+SMALLEST_PRETRAINED = 96  # pixels: below this, features of ImageNet encoders are poor
 
 
 def home() -> Path:
@@ -31,13 +32,14 @@ class LoadOptions:
     """How to load a data set.
 
     Attributes:
-        size: Side of the network's input in pixels; None is that of the data set, or 32 where images vary in size.
+        size: Side of the network's input in pixels; None chooses one that suits the data: see `input_size`.
         root: Folder of data sets in torchvision's layout, also for downloads.
         cache: Folder of decoded images.
         download: Whether to download a missing data set.
         skip_bad_images: Whether to leave out images that cannot be read, instead of raising.
-        seed: Random seed of the train/test split, for folders and .npz files without one.
-        device: Device that holds the pixels if they fit into its memory.
+        frozen: Whether a pretrained encoder that stays frozen will see the images; None: if they are photos.
+        seed: Random seed of the train/test split, for folders and files without one.
+        device: Device that holds the pixels or features if they fit into its memory.
         cache_limit_bytes: Data sets with more bytes of pixels are not cached but decoded on every access.
         progress: Called with (done, total) while images are decoded.
 
@@ -50,6 +52,7 @@ class LoadOptions:
     cache: Path = field(default_factory=lambda: home() / "decoded")
     download: bool = True
     skip_bad_images: bool = False
+    frozen: bool | None = False
     seed: int = 0
     device: torch.device | str = "cpu"
     cache_limit_bytes: int = CACHE_LIMIT_BYTES
@@ -60,3 +63,10 @@ class LoadOptions:
             value = getattr(self, argument)
             if argument != "size" or value is not None:
                 object.__setattr__(self, argument, checks.count("load_dataset", argument, value, least=least))
+
+    def input_size(self, side: int) -> int:
+        """Return the side of the network's input for images of this side that are no photos.
+
+        It is their own, but at least 96 px for a frozen encoder, which has learned from larger images.
+        """
+        return self.size or (max(side, SMALLEST_PRETRAINED) if self.frozen else side)

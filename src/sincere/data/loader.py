@@ -12,13 +12,14 @@ from threading import Barrier
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sincere import checks
-from sincere.catalog import Augmentation
-from sincere.data.dataset import ImageSet
+from sincere.data.dataset import Samples
+from sincere.data.feature_storage import Features
 from sincere.data.samplers import Sampler
-from sincere.data.views import make_views
+from sincere.data.views import ViewMaker
 
 WHOLE = slice(None)
 WORKERS = 2  # prefetching threads: on two cores, a single one has half the throughput
@@ -26,15 +27,16 @@ WORKERS = 2  # prefetching threads: on two cores, a single one has half the thro
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """A batch of images.
+    """A batch of samples.
 
     Attributes:
-        images: Views (n, n_views, c, size, size) in [0, 1] for training, else uint8 pixels (n, c, h, w).
-        labels: Class of each image (n,).
-        ids: Id of each image (n,).
+        inputs: Views for training, (n, n_views, c, size, size) in [0, 1] or (n, n_views, d) of features; else uint8
+            pixels (n, c, h, w) or features (n, d).
+        labels: Class of each sample (n,).
+        ids: Id of each sample (n,).
     """
 
-    images: Tensor
+    inputs: Tensor
     labels: Tensor
     ids: Tensor
 
@@ -57,33 +59,19 @@ class ViewLoader:
     """Yields the batches of a training run, from any step on; a batch is a function of (seed, step) alone.
 
     Attributes:
-        images: Images to draw batches from.
-        sampler: Which images are in which batch.
-        augmentation: How views are made of an image.
-        size: Side of the views in pixels.
-        seed: Random seed of the augmentation.
-        n_views: Number of views of each image.
+        samples: What to draw batches from.
+        sampler: Which samples are in which batch.
+        make_views: Makes views (n, n_views, ...) of the items, given the id and the visit number of each sample.
         device: Where views are computed.
         share: The part of each batch that this process takes, where several processes share a batch.
 
-    Raises:
-        InputValueError, InputTypeError: `size`, `seed` or `n_views` is too small, or not an integer.
     """
 
-    images: ImageSet
+    samples: Samples
     sampler: Sampler
-    augmentation: Augmentation
-    size: int
-    seed: int = 0
-    n_views: int = 2
+    make_views: ViewMaker
     device: torch.device | str = "cpu"
     share: slice = field(default_factory=lambda: WHOLE)
-
-    def __post_init__(self) -> None:
-        for argument, least in (("size", 1), ("seed", 0), ("n_views", 1)):
-            # As Python integers: numpy's would overflow where random numbers are hashed.
-            value = checks.count("ViewLoader", argument, getattr(self, argument), least=least)
-            object.__setattr__(self, argument, value)
 
     def batch(self, step: int, part: slice = WHOLE) -> Batch:
         """Return this process's share of batch `step`, counted from 0 over all epochs, or a part of that share.
@@ -91,13 +79,16 @@ class ViewLoader:
         The views of an image do not depend on `share` and `part`.
         """
         chosen, counts = (values[self.share][part] for values in (self.sampler.batch(step), self.sampler.visits(step)))
-        images = self.images.images.gather(self.images.positions[chosen]).to(self.device)
+        items = self._gather(self.samples.positions[chosen]).to(self.device)
         labels, ids, visits = (
             torch.from_numpy(values).to(self.device)
-            for values in (self.images.labels[chosen], self.images.ids[chosen], counts)
+            for values in (self.samples.labels[chosen], self.samples.ids[chosen], counts)
         )
-        views = make_views(images, ids, visits, self.augmentation, size=self.size, seed=self.seed, n_views=self.n_views)
-        return Batch(views, labels, ids)
+        return Batch(self.make_views(items, ids, visits), labels, ids)
+
+    def _gather(self, positions: NDArray[np.int64]) -> Tensor:
+        items = self.samples.items
+        return items.gather_versions(positions) if isinstance(items, Features) else items.gather(positions)
 
     def batches(self, start: int, end: int) -> Generator[Batch, None, None]:
         """Yield batches `start` to `end` - 1, prefetching the next ones."""
@@ -109,7 +100,7 @@ class ViewLoader:
             chosen = self.sampler.batch(step)[self.share]
             n_pieces = self._n_pieces(step, size)
             edges = [len(chosen) * i // n_pieces for i in range(n_pieces + 1)]
-            labels = torch.from_numpy(self.images.labels[chosen]).to(self.device)
+            labels = torch.from_numpy(self.samples.labels[chosen]).to(self.device)
             yield MicroBatchedBatch(labels, partial(self._prefetch, partial(self._piece, step, edges), n_pieces))
 
     def _piece(self, step: int, edges: Sequence[int], index: int) -> Batch:
@@ -144,17 +135,17 @@ class ViewLoader:
                 workers.shutdown(wait=True, cancel_futures=True)
 
 
-def plain_batches(images: ImageSet, *, batch_size: int = 512, device: torch.device | str = "cpu") -> Iterator[Batch]:
-    """Yield all images once, in order and without augmentation.
+def plain_batches(samples: Samples, *, batch_size: int = 512, device: torch.device | str = "cpu") -> Iterator[Batch]:
+    """Yield all samples once, in order and without augmentation.
 
     Raises:
         InputValueError: `batch_size` is below 1; raised by the call, not by the first iteration.
     """
-    return _in_order(images, checks.count("plain_batches", "batch_size", batch_size, least=1), device)
+    return _in_order(samples, checks.count("plain_batches", "batch_size", batch_size, least=1), device)
 
 
-def _in_order(images: ImageSet, batch_size: int, device: torch.device | str) -> Iterator[Batch]:
-    for chosen in np.array_split(np.arange(len(images)), max(1, -(-len(images) // batch_size))):
-        pixels = images.images.gather(images.positions[chosen]).to(device)
-        labels, ids = (torch.from_numpy(values[chosen]).to(device) for values in (images.labels, images.ids))
-        yield Batch(pixels, labels, ids)
+def _in_order(samples: Samples, batch_size: int, device: torch.device | str) -> Iterator[Batch]:
+    for chosen in np.array_split(np.arange(len(samples)), max(1, -(-len(samples) // batch_size))):
+        items = samples.items.gather(samples.positions[chosen]).to(device)
+        labels, ids = (torch.from_numpy(values[chosen]).to(device) for values in (samples.labels, samples.ids))
+        yield Batch(items, labels, ids)

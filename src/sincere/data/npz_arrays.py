@@ -1,48 +1,20 @@
-"""Images and labels as people store them in an .npz, checked and converted where their meaning is clear."""
+"""Images as people store them in an .npz, checked and converted where their meaning is clear."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import cast
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
-from sincere import checks
 from sincere.data.decode import convert, eight_bits
+from sincere.data.named_arrays import NamedArray
 from sincere.data.pixel_storage import Pixels
-from sincere.errors import DataError, first_line
-
-Array = NDArray[np.generic]
 
 CHANNELS = (1, 3)
 CHUNK_VALUES = 1 << 20  # pixel values that are converted at a time
-LONGEST_LABEL = 255  # characters: what the name of a class folder can have
 _INTEGERS = ("int16", "int32", "int64", "uint32", "uint64")  # int8 cannot hold 255, uint16 may mean 0 to 65535
 _FLOATS = ("float16", "float32", "float64")
-
-
-@dataclass(frozen=True, eq=False)
-class NamedArray:
-    """An array of an .npz.
-
-    Attributes:
-        path: Path of the file.
-        name: Name of the array.
-        values: The array.
-    """
-
-    path: Path
-    name: str
-    values: Array
-
-    def refuse(self, requirement: str, got: object, remedy: str = "") -> DataError:
-        """Return the error that says what the array must be."""
-        return DataError(checks.wording(str(self.path), f"{self.name} {requirement}", got, remedy))
 
 
 def channels_last(images: NamedArray) -> NamedArray:
@@ -132,92 +104,3 @@ def _scaling(name: str, low: float, high: float) -> str:
     if low >= 0 and high <= 255:
         return f"Divide them by 255, or convert them with {name}.round().astype('uint8')"
     return "Undo their normalisation, or convert them to uint8"
-
-
-def check_labels(labels: NamedArray, n_images: int) -> None:
-    """Check that labels are integers or short strings, one for each image.
-
-    Raises:
-        DataError: They are not.
-    """
-    values = labels.values
-    kind = values.dtype.kind
-    if kind not in "iuUS" or values.shape != (n_images,):
-        whole = kind == "f" and bool(np.isfinite(values).all()) and bool((values == np.rint(values)).all())
-        remedy = f"Convert them with {labels.name}.astype(int)" if whole else ""
-        got = f"{values.dtype} of shape {values.shape}"
-        raise labels.refuse(f"must be integers or strings of shape ({n_images},)", got, remedy)
-    if kind in "iu":
-        if int(values.max()) > np.iinfo(np.int64).max:  # would turn negative
-            raise labels.refuse("must number the classes from 0", values.max())
-        return
-    lengths = np.char.str_len(cast("NDArray[np.str_]", values))
-    if lengths.max() > LONGEST_LABEL:
-        raise labels.refuse(f"must have at most {LONGEST_LABEL} characters each", f"one of {lengths.max():,}")
-    if lengths.min() == 0:
-        raise labels.refuse("must not be empty strings", f"one at position {lengths.argmin()}")
-
-
-def encode_labels(
-    path: Path, parts: Sequence[NamedArray], class_names: NamedArray | None
-) -> tuple[list[NDArray[np.int64]], tuple[str, ...]]:
-    """Return the labels of each part as indices into the class names, and these names.
-
-    Integers are the indices. The classes of strings are `class_names`, or else the strings of all parts, sorted.
-
-    Raises:
-        DataError: A label has no name, or the names are wrong.
-    """
-    given = None if class_names is None else _class_names(class_names)
-    are_strings = [part.values.dtype.kind in "US" for part in parts]
-    if any(are_strings) != all(are_strings):
-        names = " and ".join(part.name for part in parts)
-        types = " and ".join(str(part.values.dtype) for part in parts)
-        raise DataError(f"{path}: {names} must both be integers or both be strings; got {types}")
-    if not any(are_strings):
-        labels = [part.values.astype(np.int64) for part in parts]
-        return labels, _names_of_integers(path, labels, given)
-    found = [np.unique(part.values, return_inverse=True) for part in parts]
-    texts = [_decode(part, unique) for part, (unique, _) in zip(parts, found, strict=True)]
-    present = sorted({text for part_texts in texts for text in part_texts})
-    index = {name: label for label, name in enumerate(present if given is None else given)}
-    for text in present:
-        if text not in index:
-            raise DataError(f"{path}: class_names must name every label; got none for {text!r}")
-    encoded = [
-        np.array([index[text] for text in part_texts], dtype=np.int64)[inverse]
-        for part_texts, (_, inverse) in zip(texts, found, strict=True)
-    ]
-    return encoded, tuple(index)
-
-
-def _names_of_integers(path: Path, labels: list[NDArray[np.int64]], given: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the class names in label order; the labels themselves if none are given."""
-    highest = int(max(part.max() for part in labels))
-    if given is None:
-        if highest >= len(labels[0]):  # also keeps a stray label from allocating all memory
-            requirement = "must number the classes from 0, each with a training image"
-            raise DataError(f"{path}: labels {requirement}; got {highest} with {len(labels[0])} training images")
-        return tuple(map(str, range(highest + 1)))
-    if highest >= len(given):
-        raise DataError(f"{path}: class_names must name every label; got {len(given)} names and label {highest}")
-    return given
-
-
-def _class_names(array: NamedArray) -> tuple[str, ...]:
-    values = array.values
-    if values.ndim != 1 or values.dtype.kind not in "US":
-        raise array.refuse("must be strings of shape (classes,)", f"{values.dtype} of shape {values.shape}")
-    names = _decode(array, values)
-    duplicates = sorted(name for name, count in Counter(names).items() if count > 1)
-    if duplicates:
-        raise array.refuse("must be different", f"{duplicates[0]!r} more than once")
-    return names
-
-
-def _decode(array: NamedArray, values: Array) -> tuple[str, ...]:
-    """Return strings of an array as text; bytes are UTF-8."""
-    try:
-        return tuple(text.decode() if isinstance(text, bytes) else text for text in values.tolist())
-    except UnicodeDecodeError as error:
-        raise DataError(f"{array.path}: {array.name} must be UTF-8; {first_line(error)}") from error

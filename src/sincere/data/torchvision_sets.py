@@ -15,7 +15,7 @@ import numpy as np
 
 from sincere.data.catalog import DATASETS
 from sincere.data.class_folders import LabelledFiles, labelled_files
-from sincere.data.dataset import Dataset, channel_statistics, check_dataset, image_set
+from sincere.data.dataset import Dataset, all_samples, channel_statistics, check_dataset
 from sincere.data.folder import load_folder
 from sincere.data.image_files import files_dataset
 from sincere.data.listing import file_list
@@ -39,13 +39,13 @@ def digits(settings: LoadOptions) -> Dataset:
     bunch = load_digits()
     pixels = np.round(bunch.images[..., None] * (255 / 16)).astype(np.uint8)
     train, test = (
-        image_set(place_images(pixels[chosen], settings.device), bunch.target[chosen], ids=chosen)
+        all_samples(place_images(pixels[chosen], settings.device), bunch.target[chosen], ids=chosen)
         for chosen in stratified_split(bunch.target, 0.2, seed=0)
     )
     mean, std = channel_statistics(train)
     names = tuple(map(str, bunch.target_names))
     return check_dataset(
-        Dataset("digits", train, test, names, settings.size or 8, mean, std, "digits", mirror_is_same_class=False)
+        Dataset("digits", train, test, names, settings.input_size(8), mean, std, "digits", mirror_is_same_class=False)
     )
 
 
@@ -122,10 +122,10 @@ def _arrays(name: str, kind: str, settings: LoadOptions, statistics: Statistics)
             pixels = np.asarray(source.data, dtype=np.uint8)
             pixels = pixels[..., None] if pixels.ndim == 3 else pixels
             labels, names = np.asarray(source.targets, dtype=np.int64), tuple(source.classes)
-        sets.append(image_set(place_images(pixels, settings.device), labels))
-    n_channels, side = sets[0].images.shape[1:3]
+        sets.append(all_samples(place_images(pixels, settings.device), labels))
+    n_channels, side = sets[0].items.shape[1:3]
     augmentation = "paper" if n_channels == 3 else "light"
-    return check_dataset(Dataset(name, sets[0], sets[1], names, settings.size or side, *statistics, augmentation))
+    return check_dataset(Dataset(name, sets[0], sets[1], names, settings.input_size(side), *statistics, augmentation))
 
 
 def _files(name: str, kind: str, settings: LoadOptions, train: dict[str, Any]) -> Dataset:

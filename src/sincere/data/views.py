@@ -7,31 +7,55 @@ Every random number is a function of (seed, visit, image id, view, purpose): see
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, avg_pool2d, grid_sample
 
 from sincere import checks
-from sincere.catalog import AUGMENTATIONS, Augmentation
+from sincere.catalog import AUGMENTATIONS, Augmentation, CustomAugmentation
 from sincere.data.colour import grey, jitter
 from sincere.data.counter_rng import CounterRNG
+from sincere.errors import InputValueError
 
+ViewMaker = Callable[[Tensor, Tensor, Tensor], Tensor]  # items, ids, visit numbers to views (n, n_views, ...)
 CROP_TRIES = 10  # as torchvision; after that, the centre
 
 
-def named_augmentation(name: str, *, mirror_is_same_class: bool = True) -> Augmentation:
+def named_augmentation(name: str, *, mirror_is_same_class: bool = True) -> Augmentation | CustomAugmentation:
     """Return an augmentation by name, without flips where a mirrored image may not be of its class."""
     chosen = AUGMENTATIONS[checks.choice("views", "augmentation", name, AUGMENTATIONS)]
-    return chosen if mirror_is_same_class else replace(chosen, flip=0.0)
+    if mirror_is_same_class or isinstance(chosen, CustomAugmentation):
+        return chosen
+    return replace(chosen, flip=0.0)
+
+
+def view_maker(
+    augmentation: Augmentation | CustomAugmentation, *, size: int, seed: int = 0, n_views: int = 2
+) -> ViewMaker:
+    """Return `make_views` with these options.
+
+    Raises:
+        InputValueError, InputTypeError: `size`, `seed` or `n_views` is too small, or not an integer.
+    """
+    # As Python integers: numpy's would overflow where random numbers are hashed.
+    return partial(
+        make_views,
+        augmentation=augmentation,
+        size=checks.count("view_maker", "size", size, least=1),
+        seed=checks.count("view_maker", "seed", seed, least=0),
+        n_views=checks.count("view_maker", "n_views", n_views, least=1),
+    )
 
 
 def make_views(
     images: Tensor,
     ids: Tensor,
     visits: Tensor,
-    augmentation: Augmentation,
+    augmentation: Augmentation | CustomAugmentation,
     *,
     size: int,
     seed: int,
@@ -50,8 +74,32 @@ def make_views(
         seed: Random seed.
         n_views: Number of views of each image.
     """
-    views = [one_view(images, CounterRNG(seed, visits, ids, view), augmentation, size=size) for view in range(n_views)]
+    views = []
+    for view in range(n_views):
+        rng = CounterRNG(seed, visits, ids, view)
+        if isinstance(augmentation, CustomAugmentation):
+            views.append(custom_view(images, rng, augmentation, size=size))
+        else:
+            views.append(one_view(images, rng, augmentation, size=size))
     return torch.stack(views, dim=1)
+
+
+def custom_view(images: Tensor, rng: CounterRNG, augmentation: CustomAugmentation, *, size: int) -> Tensor:
+    """Return one view of each image in [0, 1] by a caller's augmentation.
+
+    Its random seed is a function of the images of the batch, their visits and the view: a resumed run gets the same
+    views, but another division of a batch over processes or micro-batches gets others.
+
+    Raises:
+        InputValueError: The views have another shape or type.
+    """
+    views = augmentation.augment(images, int(rng.bits("augmentation").sum()) % 2**63)
+    shape = (*images.shape[:2], size, size)
+    if not isinstance(views, Tensor) or views.shape != shape:
+        got = tuple(views.shape) if isinstance(views, Tensor) else type(views).__name__
+        requirement = f"augmentation must return a tensor of shape {shape}, images of the network's input size"
+        raise InputValueError(checks.wording("views", requirement, got))
+    return views.float() / 255 if views.dtype == torch.uint8 else views.float()
 
 
 def one_view(images: Tensor, rng: CounterRNG, augmentation: Augmentation, *, size: int) -> Tensor:

@@ -13,11 +13,11 @@ from sincere.evaluation.neighbours import find_neighbours
 
 
 class PlainBatch(Protocol):
-    """A batch of images without augmentation."""
+    """A batch of images or features without augmentation."""
 
     @property
-    def images(self) -> Tensor:
-        """Pixels of each image."""
+    def inputs(self) -> Tensor:
+        """Pixels of each image, or the features of each sample."""
         ...
 
     @property
@@ -43,7 +43,7 @@ class EmbeddedImages:
 @torch.no_grad()
 def embed(compute: Callable[[Tensor], Tensor], batches: Iterable[PlainBatch]) -> EmbeddedImages:
     """Return the output of `compute` for each image, in the order of the batches."""
-    parts = [(compute(batch.images), batch.labels, batch.ids) for batch in batches]
+    parts = [(compute(batch.inputs), batch.labels, batch.ids) for batch in batches]
     embeddings, labels, ids = (torch.cat(column) for column in zip(*parts, strict=True))
     return EmbeddedImages(embeddings, labels, ids)
 

@@ -1,4 +1,7 @@
-"""The embedding model: how to prepare an image, an encoder, a head. On disk: safetensors and JSON."""
+"""The embedding model: how to prepare an image, an encoder, a head. On disk: safetensors and JSON.
+
+Where the encoder is frozen, or there is none, the model also takes features in place of images.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate, normalize
 
 from sincere import checks
-from sincere.catalog import ENCODERS, HEADS, TIMM, load_named
+from sincere.catalog import ENCODERS, HEADS, PYTHON, TIMM, load_named
 from sincere.errors import DataError, InputValueError, first_line
 from sincere.models.norms import with_group_norms
 from sincere.models.weights import (
@@ -82,29 +85,45 @@ class EmbeddingModel(nn.Module):
         self.encoder = encoder
         self.head = head
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the output of the head (n, dim), not normalised, for images (n, c, h, w), uint8 or float in [0, 1]."""
-        output: Tensor = self.head(self.features(images))
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the output of the head (n, dim), not normalised.
+
+        Args:
+            inputs: Images (n, c, h, w), uint8 or float in [0, 1], or features (n, d).
+        """
+        return self._project(self.features(inputs))
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """Return the output of the encoder (n, d) for images; features (n, d) are returned as they are."""
+        if inputs.ndim == 2:
+            return inputs
+        output: Tensor = self.encoder(self.preparation(inputs))
         return output
 
-    def features(self, images: Tensor) -> Tensor:
-        """Return the output of the encoder (n, d), the input of linear probes."""
-        output: Tensor = self.encoder(self.preparation(images))
+    def _project(self, features: Tensor) -> Tensor:
+        scale = self.spec.feature_scale
+        output: Tensor = self.head(features if scale == 1 else features / scale)
         return output
 
     @torch.no_grad()
-    def embed(self, images: Tensor) -> Tensor:
+    def embed(self, inputs: Tensor) -> Tensor:
         """Return embeddings of unit length, without gradients."""
-        return normalize(self(images).float(), dim=1)
+        return normalize(self(inputs).float(), dim=1)
 
     @torch.no_grad()
-    def outputs(self, images: Tensor) -> Tensor:
-        """Return embeddings of unit length and encoder output, concatenated (n, dim + d), without gradients."""
-        features = self.features(images)
-        return torch.cat([normalize(self.head(features).float(), dim=1), features.float()], dim=1)
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """Return embeddings of unit length and the input of linear probes, concatenated, without gradients.
+
+        Probes take the output of the encoder (n, d); where that was frozen, the embeddings (n, dim).
+        """
+        features = self.features(inputs)
+        embeddings = normalize(self._project(features).float(), dim=1)
+        return torch.cat([embeddings, embeddings if self.spec.frozen else features.float()], dim=1)
 
     def describe(self) -> str:
         """Return one line with the encoder, its size and stem, the input, the head and where its weights came from."""
+        if self.spec.n_features is not None:
+            return f"{self.spec.n_features:,} ready-made features; head {self.spec.head}, {self.spec.dim} dimensions"
         millions = sum(parameter.numel() for parameter in self.encoder.parameters()) / 1e6
         stem = getattr(self.encoder, "conv1", None)
         stem_text = f", {stem.kernel_size[0]} x {stem.kernel_size[0]} stem" if isinstance(stem, nn.Conv2d) else ""
@@ -114,6 +133,7 @@ class EmbeddingModel(nn.Module):
         shape = f"{spec.size} x {spec.size} px, {'grey' if spec.channels == 1 else 'colour'}"
         head = f"head {spec.head}, {spec.dim} dimensions"
         origin = f"; {self.origin}" if self.origin else ""
+        origin += "; frozen, only the head is trained" if spec.frozen else ""
         return f"{spec.encoder}: {millions:.2f}M parameters{stem_text} for {shape}; {head}{origin}"
 
 
@@ -123,6 +143,9 @@ def check_encoder(name: str) -> str:
     Raises:
         InputValueError: It does not, and the message suggests the nearest name; or it needs timm, which is missing.
     """
+    if name.startswith(PYTHON) and name not in ENCODERS:
+        requirement = "encoder was given in Python and must be given again, as encoder="
+        raise InputValueError(checks.wording("model", requirement, name))
     if not name.startswith(TIMM):
         return checks.choice("model", "encoder", name, ENCODERS)
     try:
@@ -228,6 +251,8 @@ def _timm_input(spec: ModelSpec) -> ModelSpec:
 @torch.no_grad()
 def _n_features(encoder: nn.Module, spec: ModelSpec) -> int:
     """Return the dimension of the encoder's output, from one black image."""
+    if spec.n_features is not None:
+        return spec.n_features
     training = encoder.training
     try:
         output: Tensor = encoder.eval()(torch.zeros(1, spec.channels, spec.size, spec.size))
@@ -237,6 +262,10 @@ def _n_features(encoder: nn.Module, spec: ModelSpec) -> int:
         raise InputValueError(checks.wording("model", requirement, spec.size)) from error
     finally:
         encoder.train(training)
+    if not isinstance(output, Tensor) or output.ndim != 2:
+        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        requirement = f"encoder {spec.encoder} must return features of shape (n, d)"
+        raise InputValueError(checks.wording("model", requirement, shape))
     return output.shape[1]
 
 

@@ -81,8 +81,9 @@ class EmbeddingMap:
         predictions: Class of the nearest training image (m,).
         points: Where they are (m, 2).
         neighbours: Positions in this map of the images nearest by cosine similarity (m, k), the nearest first.
-        thumbnails: Pixels (m, h, w, c), uint8, c = 1 or 3.
+        thumbnails: Pixels (m, h, w, c), uint8, c = 1 or 3; None where the samples are features.
         method: "t-SNE" or "PCA".
+        texts: A text or path for each (m,); None without.
     """
 
     ids: NDArray[np.int64]
@@ -90,12 +91,16 @@ class EmbeddingMap:
     predictions: NDArray[np.int64]
     points: NDArray[np.float32]
     neighbours: NDArray[np.int64]
-    thumbnails: NDArray[np.uint8]
+    thumbnails: NDArray[np.uint8] | None
     method: str
+    texts: NDArray[np.str_] | None = None
 
     def write(self, folder: Path) -> str:
         """Write map.npz and return the SHA-256 of its bytes."""
-        return write_arrays(folder / MAP, {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)})
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return write_arrays(
+            folder / MAP, {name: np.asarray(value) for name, value in values.items() if value is not None}
+        )
 
     @classmethod
     def read(cls, folder: Path, expected: str | None = None) -> Self:
@@ -112,7 +117,7 @@ class EmbeddingMap:
         arrays = _read(path, expected)
         method = arrays.pop("method", np.array(""))
         _check(path, "method", method.ndim == 0 and method.dtype.kind == "U")
-        record = _made(cls, path, {**arrays, "method": printable(str(method))})
+        record = _made(cls, path, {"thumbnails": None, **arrays, "method": printable(str(method))})
         m = len(record.ids) if record.ids.ndim else 0
         for name in ("ids", "labels", "predictions"):
             _check(path, name, _is_count(getattr(record, name), (m,)))
@@ -120,9 +125,12 @@ class EmbeddingMap:
         _check(path, "neighbours", _is_count(record.neighbours, (m, k)) and bool((record.neighbours < m).all()))
         _check(path, "points", record.points.dtype.kind == "f" and record.points.shape == (m, 2))
         _check(path, "points", bool(np.isfinite(record.points).all()))
-        pixels = record.thumbnails
-        _check(path, "thumbnails", pixels.dtype == np.uint8 and pixels.ndim == 4 and len(pixels) == m)
-        _check(path, "thumbnails", pixels.shape[-1] in (1, 3) and min(pixels.shape[1:3]) > 0)
+        pixels, texts = record.thumbnails, record.texts
+        if pixels is not None:
+            _check(path, "thumbnails", pixels.dtype == np.uint8 and pixels.ndim == 4 and len(pixels) == m)
+            _check(path, "thumbnails", pixels.shape[-1] in (1, 3) and min(pixels.shape[1:3]) > 0)
+        if texts is not None:
+            _check(path, "texts", texts.dtype.kind == "U" and texts.shape == (m,))
         return record
 
 

@@ -84,6 +84,13 @@ class DataAbout(Record):
     """Number of test images, which the metrics are about."""
     digest: Text
     """Content hash of the images and labels."""
+    noun: Literal["images", "samples"] = "images"
+    """What the report calls them: "samples" where they are ready-made features."""
+
+    @property
+    def singular(self) -> str:
+        """What the report calls one of them."""
+        return self.noun.removesuffix("s")
 
 
 class TrainLoss(Record):

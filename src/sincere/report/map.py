@@ -1,4 +1,4 @@
-"""Data of the interactive maps: the same test images under every loss, with one sprite sheet of thumbnails."""
+"""Data of the interactive maps: the same test samples under every loss, with texts or one sheet of thumbnails."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from sincere.catalog import loss_title
+from sincere.checks import printable
 from sincere.records.arrays import EmbeddingMap
 from sincere.report.evidence import Run
 
 MOST_PNG_PIXELS = 1_000_000  # up to this size a sheet is a lossless PNG, above a JPEG
+LONGEST_TEXT = 200  # characters of a text on the page
 STEPS = 4095  # coordinates on the page are integers from 0 to this
 
 
@@ -55,7 +57,8 @@ def planes_of(runs: Sequence[Run]) -> list[Plane]:
 def map_data(planes: Sequence[Plane]) -> dict[str, Any]:
     """Return the data with which the page draws the maps.
 
-    `sheets` holds what does not depend on the loss: ids, labels and thumbnails; maps of the same images share a sheet.
+    `sheets` holds what does not depend on the loss: ids, labels, texts and thumbnails; maps of the same images share a
+    sheet.
     """
     sheets: list[EmbeddingMap] = []
     maps = []
@@ -83,16 +86,19 @@ def _same_images(one: EmbeddingMap, other: EmbeddingMap) -> bool:
 
 
 def _sheet(embedding_map: EmbeddingMap) -> dict[str, Any]:
-    n, height, width = embedding_map.thumbnails.shape[:3]
-    columns = math.ceil(math.sqrt(n * height / width))  # about square
+    texts, thumbnails = embedding_map.texts, embedding_map.thumbnails
     return {
         "ids": embedding_map.ids.tolist(),
         "labels": embedding_map.labels.tolist(),
-        "columns": columns,
-        "width": width,
-        "height": height,
-        "source": _data_url(_tiled(embedding_map.thumbnails, columns)),
+        "texts": None if texts is None else [printable(text)[:LONGEST_TEXT] for text in texts.tolist()],
+        "thumbnails": None if thumbnails is None else _thumbnails(thumbnails),
     }
+
+
+def _thumbnails(pixels: NDArray[np.uint8]) -> dict[str, Any]:
+    n, height, width = pixels.shape[:3]
+    columns = math.ceil(math.sqrt(n * height / width))  # about square
+    return {"columns": columns, "width": width, "height": height, "source": _data_url(_tiled(pixels, columns))}
 
 
 def _tiled(thumbnails: NDArray[np.uint8], columns: int) -> Image.Image:

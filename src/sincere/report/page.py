@@ -141,6 +141,7 @@ def _data(evidence: Evidence, planes: Sequence[Plane], figures: dict[str, Figure
         "kinds": KINDS,
         "map": map_data(planes) if planes else None,
         "class_names": names,
+        "sample": evidence.results.data.singular,
         "class_colours": class_colours(len(names)),
         "most_labelled": MOST_LABELLED,
         "on_dark": ON_DARK,

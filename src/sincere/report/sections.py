@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from sincere.catalog import LOSSES, loss_title
+from sincere.catalog import LOSSES, RAW_FEATURES, loss_title
 from sincere.records.arrays import MAP
 from sincere.records.config import CONFIG
 from sincere.records.log import METRICS
@@ -25,11 +25,11 @@ def heading(evidence: Evidence) -> Html:
     results = evidence.results
     data, losses = results.data, [summary.loss for summary in results.summaries]
     seeds = sorted({row.seed for row in results.rows})
-    epochs = sorted({row.epochs for row in results.rows})
+    epochs = sorted({row.epochs for row in results.rows if row.loss != RAW_FEATURES})
     unfinished = [run.name for run in evidence.runs if not run.row.finished]
     facts = {
         "data": f"{data.name}, {len(data.class_names)} classes",
-        "images": f"{data.n_train:,} training, {data.n_test:,} test",
+        data.noun: f"{data.n_train:,} training, {data.n_test:,} test",
         "losses" if len(losses) > 1 else "loss": join(*(_loss(loss, losses) for loss in losses)),
         "seeds" if len(seeds) > 1 else "seed": _listed(seeds),
         "epochs": _listed(epochs),
@@ -62,10 +62,11 @@ def table(evidence: Evidence, differences: Figure) -> Html:
     head = tag("tr", *(tag("th", name, scope="col") for name in header))
     about_losses = results.scope == ABOUT_LOSSES
     models = "Each loss" if about_losses else f"The trained model{'s' if len(results.rows) > 1 else ''}"
-    caption = f"{models} on the {results.data.n_test:,} test images of {results.data.name}"
-    meaning = "In brackets: 95% confidence intervals, over test images and seeds."
+    data = results.data
+    caption = f"{models} on the {data.n_test:,} test {data.noun} of {data.name}"
+    meaning = f"In brackets: 95% confidence intervals, over test {data.noun} and seeds."
     if not about_losses:
-        meaning = "In brackets: 95% confidence intervals over test images, of these trained models."
+        meaning = f"In brackets: 95% confidence intervals over test {data.noun}, of these trained models."
     if any(summary.seed_std for summary in results.summaries):
         meaning += " Estimates are means over the seeds, with the standard deviation (sd) over the seeds below."
     if len(losses) > 1:
@@ -79,22 +80,24 @@ def table(evidence: Evidence, differences: Figure) -> Html:
     if differences.panels:
         parts += [
             tag("h3", "Paired differences"),
-            _figure(differences, _differences_caption(about_losses), evidence),
+            _figure(differences, _differences_caption(about_losses, data.singular), evidence),
         ]
     return _section("results", "Results", *parts)
 
 
-def _differences_caption(about_losses: bool) -> str:
-    paired = "Paired by test image and seed" if about_losses else "Between these trained models, paired by test image"
+def _differences_caption(about_losses: bool, sample: str) -> str:
+    between = "Between these trained models, paired"
+    paired = f"Paired by test {sample} and seed" if about_losses else f"{between} by test {sample}"
     return f"{paired}. Dots are differences, lines their 95% confidence intervals; blue ones exclude 0."
 
 
 def similarity(evidence: Evidence, figure: Figure) -> Html:
     """Return the similarity figure, and the same for one class on demand."""
+    sample = evidence.results.data.singular
     about = (
-        "For every test image: the cosine similarity to the nearest training image of the same class, and to the "
-        "nearest of another class. Dashed lines are medians. The bar between them is the margin: the wider it is, the "
-        "better the classes are separated. All panels share their axes."
+        f"For every test {sample}: the cosine similarity to the nearest training {sample} of the same class, and to "
+        "the nearest of another class. Dashed lines are medians. The bar between them is the margin: the wider it is, "
+        "the better the classes are separated. All panels share their axes."
     )
     options = [tag("option", name, value=str(i)) for i, name in enumerate(evidence.results.data.class_names)]
     charts = [tag("div", class_="chart", id=f"class-{i}") for i in range(len(figure.panels))]
@@ -119,8 +122,8 @@ def training(evidence: Evidence, curves: Figure, meters: Figure) -> Html:
         missing = tag("p", "The training log, metrics.jsonl, is missing.")
         return _section("training", "Training", *notes or [missing])
     parts = [
-        tag("p", "Chance is the loss when all images are equally similar, floor the loss when the classes are "
-            "perfectly separated. All panels share their vertical axis."),
+        tag("p", f"Chance is the loss when all {evidence.results.data.noun} are equally similar, floor the loss when "
+            "the classes are perfectly separated. All panels share their vertical axis."),
         _figure(curves, None, evidence),
     ]  # fmt: skip
     if meters.panels:
@@ -133,24 +136,27 @@ def training(evidence: Evidence, curves: Figure, meters: Figure) -> Html:
                 "others of its class. Losses without this metric are left out."
             )
         if LIVE in titles:
-            explanations.append("Live 1-NN: accuracy on held-out or training images during training.")
+            noun = evidence.results.data.noun
+            explanations.append(f"Live 1-NN: accuracy on held-out or training {noun} during training.")
         parts.append(_figure(meters, " ".join(explanations), evidence))
     return _section("training", "Training", *parts, *notes)
 
 
 def classes(evidence: Evidence) -> Html:
     """Return the table of classes of each loss."""
+    data = evidence.results.data
     about = (
-        "Confused with: the most frequent class of the nearest training image of another class. Divergence: a lower "
-        "bound on the symmetrised KL divergence between the class and the rest, in nats, with its 95% confidence "
-        "interval; it cannot exceed the cap, which grows with the number of images. Click a column title to sort."
+        f"Confused with: the most frequent class of the nearest training {data.singular} of another class. Divergence: "
+        "a lower bound on the symmetrised KL divergence between the class and the rest, in nats, with its 95% "
+        f"confidence interval; it cannot exceed the cap, which grows with the number of {data.noun}. Click a column "
+        "title to sort."
     )
-    tables = [(loss_title(run.row.loss), _class_table(run)) for run in evidence.shown]
+    tables = [(loss_title(run.row.loss), _class_table(run, data.noun)) for run in evidence.shown]
     return _section("classes", "Class by class", tag("p", about), _which_seed(evidence), _tabs(tables))
 
 
-def _class_table(run: Run) -> Html:
-    header = ("class", "test images", "1-NN accuracy", "margin", "confused with", "how often", "divergence ≥", "cap")
+def _class_table(run: Run, noun: str) -> Html:
+    header = ("class", f"test {noun}", "1-NN accuracy", "margin", "confused with", "how often", "divergence ≥", "cap")
     words = ("class", "confused with")
     head = [
         tag("th", tag("button", name, type="button"), scope="col", class_=None if name in words else "number")
@@ -179,37 +185,40 @@ def _class_row(row: ClassRow) -> Html:
 
 
 def maps(evidence: Evidence, planes: Sequence[Plane], figure: Figure) -> Html:
-    """Return the maps, which a script draws, and the card of the selected image."""
+    """Return the maps, which a script draws, and the card of the selected sample."""
+    data = evidence.results.data
+    title = f"Map of the test {data.noun}"
     missing = [
         tag("p", f"No map of {run.name}: {run.problems[MAP]}.", class_="note")
         for run in evidence.shown
         if MAP in run.problems
     ]
     if not planes:
-        return _section("map", "Map of the test images", *missing)
+        return _section("map", title, *missing)
     n, method = len(planes[0].map.ids), planes[0].map.method
     about = (
-        f"{n:,} test images projected by {method}, coloured by class; crosses are misclassified. Point at or touch an "
-        "image to see it with its nearest neighbours under each loss; arrow keys select the next one. Distances "
-        "between clusters in such a map mean little; which images are close together means more."
+        f"{n:,} test {data.noun} projected by {method}, coloured by class; crosses are misclassified. Point at or "
+        "touch one to see it with its nearest neighbours under each loss; arrow keys select the next one. Distances "
+        f"between clusters in such a map mean little; which {data.noun} are close together means more."
     )
     colours = loss_colours([run.row.loss for run in evidence.shown])
     drawn = []
     for i, plane in enumerate(planes):
         name = loss_title(plane.loss)
-        canvas = tag("canvas", role="img", tabindex="0", aria_label=f"{method} map of {n:,} test images, {name}")
+        canvas = tag("canvas", role="img", tabindex="0", aria_label=f"{method} map of {n:,} test {data.noun}, {name}")
         drawn.append(tag("div", tag("h3", _dot(colours[plane.loss]), name), canvas, class_="map", id=f"map-{i}"))
-    card = tag("div", tag("p", "Select an image.", class_="note"), id="card", class_="box", aria_live="polite")
+    card = tag("div", tag("p", "Select a point.", class_="note"), id="card", class_="box", aria_live="polite")
     choice = tag("div", class_="choice", id="map-choice", role="group", aria_label="loss of the map shown")
     return _section(
-        "map", "Map of the test images", tag("p", about), _which_seed(evidence), *missing, choice,
+        "map", title, tag("p", about), _which_seed(evidence), *missing, choice,
         tag("div", *drawn, class_="maps"), card, _file_links(figure) if evidence.files else None,
     )  # fmt: skip
 
 
 def confusion(evidence: Evidence, figure: Figure) -> Html:
     """Return the confusion matrices."""
-    about = "Rows are the classes of the test images, columns the class of the nearest training image."
+    data = evidence.results.data
+    about = f"Rows are the classes of the test {data.noun}, columns the class of the nearest training {data.singular}."
     n_classes = len(evidence.results.data.class_names)
     if n_classes > MOST_CLASSES:
         about += f" Of {n_classes} classes, the {MOST_CLASSES} with the most mistakes over all losses."

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from sincere.catalog import DEFAULT_LOSS, LOSSES, loss_title
+from sincere.catalog import DEFAULT_LOSS, LOSSES, loss_title, own_name
 from sincere.messages import Messages
 from sincere.records.estimates import Estimate
 from sincere.records.files import write_atomic
@@ -42,7 +42,7 @@ def summary_table(results: Results) -> tuple[list[str], list[list[Cell]]]:
     header = ["loss", *(results.metrics[name].title for name in names), "training loss", "time"]
     rows = []
     for summary in results.summaries:
-        cells = [Cell(summary.loss, detail=f"{len(summary.seeds)} seeds" if len(summary.seeds) > 1 else "")]
+        cells = [Cell(own_name(summary.loss), detail=f"{len(summary.seeds)} seeds" if len(summary.seeds) > 1 else "")]
         cells += [_metric_cell(results, summary, name) for name in names]
         runs = [row for row in results.rows if row.loss == summary.loss]
         losses = [row.train_loss for row in runs if row.train_loss is not None]

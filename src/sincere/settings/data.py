@@ -7,13 +7,18 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from sincere.catalog import PYTHON
 from sincere.settings.record import Choices, Settings
 
-DATA_HELP = "a name (`sincere datasets` lists them), a folder of class folders, or an .npz file"
+DATA_HELP = (
+    "a name (`sincere datasets` lists them), a folder of class folders, an .npz of images or features, or a .parquet "
+    "of features"
+)
+FILES = (".npz", ".parquet")
 
 
 class DataSettings(Settings):
-    """The labelled images, and how they are read."""
+    """The labelled images or features, and how they are read."""
 
     title: ClassVar[str] = "Data"
 
@@ -25,17 +30,18 @@ class DataSettings(Settings):
     data_dir: Path | None = None
     """Folder of named data sets. Default: $SINCERE_HOME/datasets or ~/.cache/sincere/datasets."""
     size: int | None = Field(default=None, ge=1, le=4096)
-    """Side of the network's input, in pixels. Default: the images' own, or 32 where they vary."""
+    """Side of the network's input, in pixels. Default: the images' own; for photos 96 to 160, as large as they are; at
+    least 96 with a frozen encoder."""
     skip_bad_images: bool = False
     """Leave out images that cannot be read, instead of stopping."""
 
 
 def source_name(data: str) -> str:
-    """Return the name of a data set for folders: without its path, and without the .npz of a file.
+    """Return the name of a data set for folders: without its path, and without the .npz or .parquet of a file.
 
     Example:
-        >>> source_name("data/cifar10.npz"), source_name("digits")
-        ('cifar10', 'digits')
+        >>> source_name("data/cifar10.npz"), source_name("words.parquet"), source_name("digits")
+        ('cifar10', 'words', 'digits')
     """
-    path = Path(data).resolve()
-    return path.stem if path.suffix == ".npz" else path.name
+    path = Path(data.removeprefix(PYTHON)).resolve()
+    return path.stem if path.suffix in FILES else path.name

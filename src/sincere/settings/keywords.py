@@ -11,9 +11,9 @@ from typing import Literal, TypedDict
 
 
 class DataKeywords(TypedDict, total=False):
-    """The labelled images, and how they are read."""
+    """The labelled images or features, and how they are read."""
 
-    data: str | Path
+    data: str | object
     classes: Sequence[str] | None
     data_dir: str | Path | None
     size: int | None
@@ -24,17 +24,18 @@ class NamedLossKeywords(TypedDict, total=False):
     """One loss and its hyper-parameters."""
 
     temperature: float
-    loss: str
+    loss: str | object
     epsilon: float
 
 
 class ModelKeywords(TypedDict, total=False):
     """Encoder and projection head."""
 
-    encoder: str
+    encoder: str | object | None
     head: str
     dim: int
-    pretrained: bool
+    pretrained: bool | None
+    freeze: bool | None
     weights: str | Path | None
     weights_sha256: str | None
     norm: Literal["batch", "group"]
@@ -46,7 +47,9 @@ class BatchKeywords(TypedDict, total=False):
     batch_size: int | None
     micro_batch: int | None
     n_views: int
-    augmentation: str | None
+    augmentation: str | object | None
+    cached_views: int
+    feature_dropout: float | None
     sampler: str
 
 
@@ -56,6 +59,7 @@ class OptimisationKeywords(TypedDict, total=False):
     epochs: int | None
     optimizer: str | None
     learning_rate: float | None
+    encoder_lr: float | None
     warmup_epochs: float | None
     momentum: float
     nesterov: bool
@@ -145,7 +149,7 @@ class CompareKeywords(
 ):
     """Train several losses on the same data under the same conditions, evaluate them, and write a report."""
 
-    losses: Sequence[str]
+    losses: Sequence[str | object]
     seeds: Sequence[int]
     out: str | Path | None
     overwrite: bool
@@ -166,7 +170,7 @@ class EvaluateKeywords(EvaluationKeywords, DeviceKeywords, total=False):
     seed: int
     report: bool
     quiet: bool
-    data: str | Path | None
+    data: str | object | None
 
 
 class TransferKeywords(EvaluationKeywords, DeviceKeywords, total=False):

@@ -48,7 +48,8 @@ class LossSettings(Settings):
 
     def hyper_parameters(self, loss: str) -> dict[str, float]:
         """Return the values of a loss's own hyper-parameters."""
-        return {own.name: self.__pydantic_extra__[own.name] for own in LOSSES[loss].hyper_parameters}
+        own = LOSSES[loss].hyper_parameters if loss in LOSSES else ()
+        return {number.name: self.__pydantic_extra__[number.name] for number in own}
 
 
 class NamedLossSettings(LossSettings):

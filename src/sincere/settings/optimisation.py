@@ -24,6 +24,11 @@ class BatchSettings(Settings):
     """Augmented views of each image."""
     augmentation: Annotated[str | None, Choices(AUGMENTATIONS)] = None
     """Set of augmentations. Default: what suits the data set."""
+    cached_views: int = Field(default=0, ge=0, le=1024)
+    """With a frozen encoder: augmented versions of each image whose features are cached; a view is one of them or the
+    image itself."""
+    feature_dropout: float | None = Field(default=None, ge=0, le=0.9)
+    """With a frozen encoder or ready-made features: fraction of the features that each view sets to 0. Default: 0.5."""
     sampler: Annotated[str, Choices(SAMPLERS)] = "auto"
     """How batches are filled; p-by-k takes K images of each of P classes. auto: p-by-k for many classes, else
     shuffle."""
@@ -35,21 +40,25 @@ class OptimisationSettings(Settings):
     title: ClassVar[str] = "Optimisation"
 
     epochs: int | None = Field(default=None, ge=1, le=MANY)
-    """Passes over the training images. Default: 100."""
+    """Passes over the training images. Default: 100; 30 if the encoder has pretrained weights or is frozen."""
     optimizer: Annotated[str | None, Choices(OPTIMIZERS)] = None
-    """sgd, the paper's, or muon, which needs fewer epochs. Default: muon for the encoder small, else sgd."""
+    """sgd, the paper's; muon, which needs fewer epochs; or adamw. Default: muon for the encoder small, adamw for
+    pretrained weights and for features, else sgd."""
     learning_rate: float | None = Field(default=None, gt=0)
-    """Peak of the learning rate schedule. Default: 0.5 for sgd, 0.06 for muon."""
+    """Peak of the learning rate schedule. Default: 0.5 for sgd, 0.06 for muon, 0.001 for adamw."""
+    encoder_lr: float | None = Field(default=None, gt=0)
+    """Peak learning rate of an encoder that is not frozen. Default: learning-rate; a tenth of it for pretrained
+    weights."""
     warmup_epochs: float | None = Field(default=None, ge=0, le=MANY)
     """Epochs in which the learning rate rises. Default: 10, at most a tenth of all."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
-    """Momentum of the optimiser."""
+    """Momentum of the optimiser; the first beta of adamw."""
     nesterov: bool = False
     """Nesterov momentum for sgd; muon always has it."""
     weight_decay: float | None = Field(default=None, ge=0)
-    """Weight decay. Default: 1e-4 for sgd; 0.17, times the learning rate, for muon."""
+    """Weight decay. Default: 1e-4 for sgd; times the learning rate, 0.17 for muon and 0.01 for adamw."""
     decay_norms: bool = True
-    """Apply sgd's weight decay to norms and biases too, as in the paper; muon never does."""
+    """Apply the weight decay to norms and biases too, as in the paper; muon never does."""
     clip_norm: float | None = Field(default=None, gt=0)
     """Clip the gradient to this norm. Default: no clipping."""
 

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, core_schema
 
 from sincere import checks
+from sincere.catalog import PYTHON
 from sincere.errors import InputValueError
 
 MANY = 10**6  # more than anyone needs, and far from where numbers overflow
@@ -60,6 +61,8 @@ class Choices:
     def check(self, value: Any) -> Any:
         """Return the value if it can be chosen, else raise with the nearest name."""
         if value is None or value in self.names or (self.prefix is not None and value.startswith(self.prefix)):
+            return value
+        if value.startswith(PYTHON):  # of a run that was started in Python with an object
             return value
         names = [*self.names, *([f"{self.prefix}NAME"] if self.prefix else [])]
         message = checks.not_one_of(value, names)
@@ -187,7 +190,7 @@ class Request(Settings):
                 raise InputValueError(f"{cls.verb}: {name} is not a setting{hint}")
             if isinstance(value, str | Path) and "\0" in str(value):
                 raise InputValueError(f"{cls.verb}: {name} must not contain a null character; got {value!r}")
-            if isinstance(value, bool) and known[name].annotation is not bool:
+            if isinstance(value, bool) and bool not in (known[name].annotation, *get_args(known[name].annotation)):
                 raise InputValueError(f"{cls.verb}: {name} must not be a boolean; got {value!r}")
         concerns = cls.concerns()
         values = dict(settings)

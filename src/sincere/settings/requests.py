@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from sincere.catalog import COMPARED_LOSSES, LOSSES
+from sincere.catalog import COMPARED_LOSSES, LOSSES, PYTHON
 from sincere.records.comparison import RUNS
 from sincere.records.config import CONFIG, read_config
 from sincere.records.files import file_sha256
@@ -95,7 +95,7 @@ class TrainRequest(RunSettings):
 
     def folder(self) -> Path:
         """Return the folder of the run."""
-        return self.out or Path("runs") / f"{source_name(self.data.source)}-{self.loss.name}-{self.seed}"
+        return self.out or Path("runs") / f"{source_name(self.data.source)}-{run_name(self.loss.name, self.seed)}"
 
     @classmethod
     def make_or_resume(cls, /, **settings: Any) -> Self:
@@ -186,7 +186,7 @@ class CompareRequest(Request):
             validation=self.validation,
             machine=ClusterSettings(**self.machine.flat()),
             seed=seed,
-            out=self.folder() / RUNS / f"{loss}-{seed}",
+            out=self.folder() / RUNS / run_name(loss, seed),
             resume=resume,
             checkpoint_minutes=self.checkpoint_minutes,
             quiet=self.quiet,
@@ -262,12 +262,12 @@ class TransferRequest(MeasureRequest):
     _out = field_validator("out", mode="before")(named_folder)
 
     def data(self, *, size: int, data_dir: Path | None) -> DataSettings:
-        """Return how to load the other data set at the model's input size."""
+        """Return how to load the other data set at the model's input size, which is 0 for features."""
         return DataSettings(
             data=self.to,
             classes=self.classes,
             data_dir=self.data_dir or data_dir,
-            size=size,
+            size=size or None,
             skip_bad_images=self.skip_bad_images,
         )
 
@@ -326,6 +326,16 @@ REQUESTS: dict[str, type[Request]] = {
 }
 
 
+def run_name(loss: str, seed: int) -> str:
+    """Return the name of the folder of a run, from its loss and seed.
+
+    Example:
+        >>> run_name("sincere", 0), run_name("python:my_loss@1f2e3d4c5b6a", 0)
+        ('sincere-0', 'my_loss@1f2e3d4c5b6a-0')
+    """
+    return f"{loss.removeprefix(PYTHON)}-{seed}"
+
+
 def check_views(losses: Iterable[str], n_views: int) -> None:
     """Raise for a self-supervised loss without a second view, which is its only positive.
 
@@ -333,7 +343,7 @@ def check_views(losses: Iterable[str], n_views: int) -> None:
         ValueError: It needs more views.
     """
     for loss in losses:
-        if not LOSSES[loss].needs_labels and n_views < 2:
+        if loss in LOSSES and not LOSSES[loss].needs_labels and n_views < 2:
             reason = "whose only positives are views of the same image"
             raise ValueError(f"n_views must be at least 2 for {loss}, {reason}; got {n_views}")
 

@@ -15,6 +15,7 @@ from sincere.settings.record import Request, Setting, Settings
 from sincere.settings.requests import CompareRequest, EvaluateRequest, TrainRequest, TransferRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
+OBJECTS = ("data", "encoder", "loss", "losses", "augmentation")  # settings for which Python takes objects as well
 POSITIONAL = ("run", "to")  # arguments that the functions take by position
 HEADER = '''"""Keywords of the Python functions, for type checkers and editors.
 
@@ -82,6 +83,8 @@ def _typed_dict(name: str, bases: str, record: type[Settings], settings: list[Se
 def _source(setting: Setting) -> str:
     """Return the type of a setting as it is written in source code."""
     kind = _written(setting.annotation)
+    if setting.name in OBJECTS:
+        return kind.replace("str", "str | object", 1)
     return kind.replace("str", "str | Path") if setting.choices is not None and setting.choices.paths else kind
 
 

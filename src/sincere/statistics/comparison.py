@@ -99,11 +99,10 @@ def bold_losses(estimates: Mapping[str, float], differences: Sequence[Difference
     return [loss for loss in estimates if loss not in below] if below else []
 
 
-def few_note(n: int) -> str | None:
-    """Return a note if there are too few test images for reliable intervals."""
-    return (
-        f"{n} test images are few: their intervals cover the true value less often than 95%" if n < FEW_IMAGES else None
-    )
+def few_note(n: int, noun: str = "images") -> str | None:
+    """Return a note if there are too few test images, or samples, for reliable intervals."""
+    note = f"{n} test {noun} are few: their intervals cover the true value less often than 95%"
+    return note if n < FEW_IMAGES else None
 
 
 def few_seeds_note(command: str) -> str:

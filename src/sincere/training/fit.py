@@ -177,12 +177,12 @@ class Fit:
             loss, rows = backward_in_micro_batches(
                 self.fabric,
                 self.model,
-                lambda: (piece.images.flatten(0, 1) for piece in pieces()),
+                lambda: (piece.inputs.flatten(0, 1) for piece in pieces()),
                 lambda rows: self.calls.loss(rows.view(n, len(rows) // n, -1), batch.labels),
             )
             return loss, rows.view(n, len(rows) // n, -1)
-        images = cast(Views, batch).images
-        embeddings: Tensor = self.model(images.flatten(0, 1)).view(*images.shape[:2], -1)
+        views = cast(Views, batch).inputs
+        embeddings: Tensor = self.model(views.flatten(0, 1)).view(*views.shape[:2], -1)
         loss = self.calls.loss(embeddings, batch.labels)
         self.fabric.backward(loss)
         return loss.detach(), embeddings.detach()

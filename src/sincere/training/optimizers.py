@@ -1,4 +1,4 @@
-"""Optimizers: SGD as in the paper, and Muon for short runs."""
+"""Optimizers: SGD as in the paper, Muon for short runs from scratch, AdamW for pretrained encoders and adapters."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from sincere import checks
 from sincere.catalog import OPTIMIZERS
 
+ENCODER = "encoder."  # prefix of its parameters in an embedding model
 VECTOR_LEARNING_RATE = 0.1  # of norms and biases under Muon, whose own rate is on another scale
 
 
@@ -21,6 +22,7 @@ class OptimizerSettings:
 
     name: str = "sgd"
     learning_rate: float = 0.5
+    encoder_lr: float | None = None
     momentum: float = 0.9
     nesterov: bool = False
     weight_decay: float = 1e-4
@@ -28,29 +30,44 @@ class OptimizerSettings:
 
 
 def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
-    """Return an optimizer whose parameter groups have their peak learning rate under "peak"."""
+    """Return an optimizer whose parameter groups have their peak learning rate under "peak".
+
+    The parameters of `model.encoder` have a learning rate of their own if `encoder_lr` is set.
+    """
     checks.choice("train", "optimizer", settings.name, OPTIMIZERS)
-    trainable = [p for p in model.parameters() if p.requires_grad]
-    # Class tokens and position embeddings, (1, n, d), are not linear maps: they are optimised as vectors.
-    matrices = [p for p in trainable if p.ndim > 1 and len(p) > 1]
-    vectors = [p for p in trainable if p.ndim <= 1 or len(p) == 1]
-    rate, decay = settings.learning_rate, settings.weight_decay
-    groups: list[dict[str, Any]] = [
-        {"params": matrices, "weight_decay": decay},
-        {"params": vectors, "weight_decay": decay if settings.decay_norms_and_biases else 0.0},
-    ]
+    trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    rate = settings.learning_rate
+    encoder_rate = rate if settings.encoder_lr is None else settings.encoder_lr
+    if encoder_rate == rate:
+        groups = _groups([p for _, p in trainable], settings, 1.0)
+    else:
+        own = [p for name, p in trainable if name.startswith(ENCODER)]
+        others = [p for name, p in trainable if not name.startswith(ENCODER)]
+        groups = [*_groups(others, settings, 1.0), *_groups(own, settings, encoder_rate / rate)]
     optimizer: torch.optim.Optimizer
     if settings.name == "muon":
-        groups[1].update(lr=VECTOR_LEARNING_RATE, weight_decay=0.0)
-        optimizer = Muon(_non_empty(groups), lr=rate, momentum=settings.momentum)
+        optimizer = Muon(groups, lr=rate, momentum=settings.momentum)
+    elif settings.name == "adamw":
+        optimizer = torch.optim.AdamW(groups, lr=rate, betas=(settings.momentum, 0.999))
     else:
-        optimizer = torch.optim.SGD(_non_empty(groups), lr=rate, momentum=settings.momentum, nesterov=settings.nesterov)
+        optimizer = torch.optim.SGD(groups, lr=rate, momentum=settings.momentum, nesterov=settings.nesterov)
     for group in optimizer.param_groups:
         group["peak"] = group["lr"]
     return optimizer
 
 
-def _non_empty(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _groups(parameters: list[nn.Parameter], settings: OptimizerSettings, factor: float) -> list[dict[str, Any]]:
+    """Return matrices and vectors as parameter groups, with the learning rate times `factor`."""
+    # Class tokens and position embeddings, (1, n, d), are not linear maps: they are optimised as vectors.
+    matrices = [p for p in parameters if p.ndim > 1 and len(p) > 1]
+    vectors = [p for p in parameters if p.ndim <= 1 or len(p) == 1]
+    rate, decay = settings.learning_rate * factor, settings.weight_decay
+    groups: list[dict[str, Any]] = [
+        {"params": matrices, "lr": rate, "weight_decay": decay},
+        {"params": vectors, "lr": rate, "weight_decay": decay if settings.decay_norms_and_biases else 0.0},
+    ]
+    if settings.name == "muon":
+        groups[1].update(lr=VECTOR_LEARNING_RATE * factor, weight_decay=0.0)
     return [group for group in groups if group["params"]]
 
 

@@ -10,11 +10,11 @@ from torch import Tensor
 
 
 class Views(Protocol):
-    """A batch: views (n, n_views, c, h, w) and labels (n,)."""
+    """A batch: views (n, n_views, ...) of images or features, and labels (n,)."""
 
     @property
-    def images(self) -> Tensor:
-        """Views of the images."""
+    def inputs(self) -> Tensor:
+        """Views of the samples."""
         ...
 
     @property

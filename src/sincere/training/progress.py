@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from rich.console import Group
 from rich.live import Live
@@ -115,17 +115,42 @@ class LineReporter:
         """Do nothing."""
 
 
-class DecodingProgress:
-    """Prints the number of decoded images every few seconds."""
+class CountProgress:
+    """Shows how many of some items are done: a progress bar in a terminal, else a line every few seconds.
 
-    def __init__(self, messages: Messages) -> None:
-        self.messages = messages
+    The bar disappears at the end of the `with` block; the last line stays.
+
+    Args:
+        messages: Receives the lines.
+        what: What the items are, such as "decoded images".
+    """
+
+    def __init__(self, messages: Messages, what: str) -> None:
+        self.messages, self.what = messages, what
         self.last_line = time.monotonic()
+        self.bar: Progress | None = None
+        if messages.console.is_terminal and not messages.quiet:
+            columns = (BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn())
+            text = TextColumn("left · {task.description}")
+            self.bar = Progress(*columns, text, console=messages.console, transient=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
 
     def __call__(self, done: int, total: int) -> None:
-        """Print a line if one is due."""
-        if done == total or time.monotonic() - self.last_line > LINE_SECONDS:
-            self.messages.say(f"decoded {done:,} of {total:,} images")
+        """Advance the bar, or print a line if one is due."""
+        line = f"{self.what}: {done:,} of {total:,}"
+        if self.bar is not None:
+            if not self.bar.tasks:
+                self.bar.start()
+                self.bar.add_task("", total=total)
+            self.bar.update(self.bar.tasks[0].id, completed=done, description=line)
+        if done == total or (self.bar is None and time.monotonic() - self.last_line > LINE_SECONDS):
+            self.messages.say(line)
             self.last_line = time.monotonic()
 
 

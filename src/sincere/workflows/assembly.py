@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from functools import partial
 from typing import Any, cast
@@ -13,10 +14,11 @@ from torch import Tensor, nn
 
 from sincere import checks
 from sincere.catalog import LOSSES
-from sincere.data.dataset import Dataset, ImageSet
+from sincere.data.dataset import CHUNK_BYTES, Dataset, Samples
+from sincere.data.feature_views import make_feature_views
 from sincere.data.loader import ViewLoader
 from sincere.data.samplers import make_sampler
-from sincere.data.views import named_augmentation
+from sincere.data.views import ViewMaker, named_augmentation, view_maker
 from sincere.device_memory import free_bytes
 from sincere.errors import InputValueError
 from sincere.evaluation.knn import accuracy_1nn
@@ -33,6 +35,7 @@ from sincere.training.optimizers import OptimizerSettings, make_optimizer
 from sincere.training.plan import LoopFunctions, Plan
 from sincere.training.progress import make_reporter
 from sincere.training.schedules import warmup_steps
+from sincere.workflows.frozen_features import with_features
 from sincere.workflows.launch import embed_shared, whole_batch
 from sincere.workflows.run_folder import RunFolder
 
@@ -111,8 +114,8 @@ def _identity(settings: RunSettings, data: Dataset) -> dict[str, Any]:
     return {**values, "data (contents)": data.digest}
 
 
-def _loader(settings: RunSettings, data: Dataset, train: ImageSet, fabric: Fabric) -> ViewLoader:
-    batch_size, augmentation = cast(int, settings.batches.batch_size), cast(str, settings.batches.augmentation)
+def _loader(settings: RunSettings, data: Dataset, train: Samples, fabric: Fabric) -> ViewLoader:
+    batch_size = cast(int, settings.batches.batch_size)
     if batch_size < fabric.world_size:
         requirement = f"batch_size must be at least {fabric.world_size}, the processes that share a batch"
         raise InputValueError(checks.wording("train", requirement, batch_size))
@@ -120,16 +123,18 @@ def _loader(settings: RunSettings, data: Dataset, train: ImageSet, fabric: Fabri
         sampler = make_sampler(settings.batches.sampler, train.labels, batch_size, seed=settings.seed)
     except InputValueError as error:
         raise InputValueError(f"train: {str(error).partition(': ')[2]}") from error
-    return ViewLoader(
-        train,
-        sampler,
-        named_augmentation(augmentation, mirror_is_same_class=data.mirror_is_same_class),
-        data.size,
-        seed=settings.seed,
-        n_views=settings.batches.n_views,
-        device=fabric.device,
-        share=slice(fabric.global_rank, None, fabric.world_size),
-    )
+    share = slice(fabric.global_rank, None, fabric.world_size)
+    return ViewLoader(train, sampler, _view_maker(settings, data), fabric.device, share)
+
+
+def _view_maker(settings: RunSettings, data: Dataset) -> ViewMaker:
+    """Return what makes views of images, or of features."""
+    batches, seed, n_views = settings.batches, settings.seed, settings.batches.n_views
+    if data.train.are_features:
+        return partial(make_feature_views, dropout=batches.feature_dropout or 0.0, seed=seed, n_views=n_views)
+    name = cast(str, batches.augmentation)
+    augmentation = named_augmentation(name, mirror_is_same_class=data.mirror_is_same_class)
+    return view_maker(augmentation, size=data.size, seed=seed, n_views=n_views)
 
 
 def initial_model(settings: RunSettings, data: Dataset) -> EmbeddingModel:
@@ -140,31 +145,61 @@ def initial_model(settings: RunSettings, data: Dataset) -> EmbeddingModel:
         DataError: They cannot be read.
     """
     chosen, weights = settings.model, None
+    encoder = cast(str, chosen.encoder)
     if chosen.weights is not None:
-        weights = read_weights(chosen.weights, chosen.encoder, sha256=chosen.weights_sha256)
+        weights = read_weights(chosen.weights, encoder, sha256=chosen.weights_sha256)
     spec = ModelSpec(
-        encoder=chosen.encoder,
+        encoder=encoder,
         head=chosen.head,
         dim=chosen.dim,
-        channels=data.train.images.shape[1],
-        size=data.size,
-        mean=data.mean,
-        std=data.std,
         class_names=data.class_names,
         norm=chosen.norm,
+        feature_scale=_feature_scale(data.train) if data.train.are_features else 1.0,
+        frozen=bool(chosen.freeze),
+        **_input(data.origin or data),
     )
-    return build_model(spec, seed=settings.seed, pretrained=chosen.pretrained, weights=weights)
+    model = build_model(spec, seed=settings.seed, pretrained=bool(chosen.pretrained), weights=weights)
+    model.encoder.requires_grad_(not chosen.freeze)
+    return model
 
 
-def _check_memory(settings: RunSettings, model: EmbeddingModel, train: ImageSet, device: torch.device) -> None:
+def frozen_data(settings: RunSettings, data: Dataset, device: torch.device, messages: Messages) -> Dataset:
+    """Return the features of the data where the settings freeze the encoder, else the data as they are.
+
+    Raises:
+        InputValueError: The weights of the encoder do not fit it.
+        DataError: They cannot be read, or the cache cannot be written.
+    """
+    if not settings.model.freeze or data.train.are_features:
+        return data
+    model, batches = initial_model(settings, data), settings.batches
+    messages.say(f"{model.describe()} (--encoder, --no-freeze and --size change that)")
+    augmentation = cast(str, batches.augmentation)
+    return with_features(model, data, device, messages, cached_views=batches.cached_views, augmentation=augmentation)
+
+
+def _input(data: Dataset) -> dict[str, Any]:
+    """Return what a spec says of the input: images or ready-made features."""
+    if data.train.are_features:
+        return {"n_features": data.train.items.shape[1]}
+    return {"channels": data.train.items.shape[1], "size": data.size, "mean": data.mean, "std": data.std}
+
+
+def _feature_scale(train: Samples) -> float:
+    """Return the root mean square of the training features."""
+    squares = sum(float(features.double().square().sum()) for features in train.batches(CHUNK_BYTES))
+    return math.sqrt(squares / (len(train) * train.items.shape[1])) or 1.0
+
+
+def _check_memory(settings: RunSettings, model: EmbeddingModel, train: Samples, device: torch.device) -> None:
     n_processes = settings.machine.devices * settings.machine.nodes
     batch_size = min(
         -(-cast(int, settings.batches.batch_size) // n_processes), settings.batches.micro_batch or sys.maxsize
     )
-    trial = train.images.gather(train.positions[: max(TRIAL_VIEWS)]).to(device)
+    trial = train.items.gather(train.positions[: max(TRIAL_VIEWS)]).to(device)
     needed = step_bytes(model, trial, batch_size * settings.batches.n_views)
     options = {"batch_size": batch_size, "n_views": settings.batches.n_views}
-    check_memory(needed, free_bytes(device), encoder=settings.model.encoder, **options)
+    check_memory(needed, free_bytes(device), encoder=cast(str, settings.model.encoder), **options)
 
 
 def _optimizer_settings(settings: RunSettings) -> OptimizerSettings:
@@ -172,6 +207,7 @@ def _optimizer_settings(settings: RunSettings) -> OptimizerSettings:
     return OptimizerSettings(
         name=cast(str, chosen.optimizer),
         learning_rate=cast(float, chosen.learning_rate),
+        encoder_lr=chosen.encoder_lr,
         momentum=chosen.momentum,
         nesterov=chosen.nesterov,
         weight_decay=cast(float, chosen.weight_decay),
@@ -183,7 +219,7 @@ def _calls(
     settings: RunSettings,
     loader: ViewLoader,
     model: EmbeddingModel,
-    held_out: ImageSet | None,
+    held_out: Samples | None,
     fabric: Fabric,
 ) -> LoopFunctions:
     name = settings.loss.name
@@ -210,8 +246,8 @@ def _calls(
         ).overall
         return {**values, "repulsion_share": meter.share, "repulsion_strength": meter.strength}
 
-    chosen = np.random.default_rng(settings.seed).permutation(len(loader.images))[:LIVE_REFERENCES]
-    references = loader.images.subset(chosen)  # in random order: the first few are a fair sample, too
+    chosen = np.random.default_rng(settings.seed).permutation(len(loader.samples))[:LIVE_REFERENCES]
+    references = loader.samples.subset(chosen)  # in random order: the first few are a fair sample, too
 
     def validate() -> dict[str, float]:
         reference = embed_shared(model, references, fabric)

@@ -11,7 +11,7 @@ from typing import Unpack
 
 import torch
 
-from sincere.catalog import LOSSES
+from sincere.catalog import LOSSES, PYTHON, RAW_FEATURES
 from sincere.data.dataset import Dataset
 from sincere.data.identity import source_digest
 from sincere.errors import DataError
@@ -26,39 +26,42 @@ from sincere.records.results import ABOUT_MODELS, CSV, FIGURES, REPORT, RESULTS,
 from sincere.report.page import remove_report, write_report
 from sincere.report.tables import show, write_csv
 from sincere.settings.keywords import CompareKeywords
-from sincere.settings.requests import CompareRequest
+from sincere.settings.requests import CompareRequest, run_name
 from sincere.settings.signatures import with_signature
 from sincere.statistics.bootstrap import ENOUGH_SEEDS
 from sincere.statistics.comparison import chance_note, compare_losses, few_seeds_note, scope_of
 from sincere.training.interruption import InterruptedRunError
-from sincere.workflows.assembly import initial_model
+from sincere.workflows.assembly import frozen_data, initial_model
 from sincere.workflows.defaults import resolve
 from sincere.workflows.embedded_data import EmbeddedData
 from sincere.workflows.finished import finished_comparison
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import check_measurable
-from sincere.workflows.results import evaluate_run
+from sincere.workflows.python_objects import named_objects
+from sincere.workflows.raw_features import evaluate_raw_features
+from sincere.workflows.results import SEED, evaluate_run
 from sincere.workflows.run_folder import RunFolder, check_nothing_else, check_run_only
 from sincere.workflows.train import train_run
 from sincere.workflows.trained_model import load_data, stored_settings
 
 NAMES = {REQUEST, RUNS, RESULTS, CSV, REPORT, FIGURES, LOCK, EVALUATION_LOCK}  # all that a comparison writes
+OBJECTS = ("data", "losses", "encoder", "augmentation")  # settings that may name a Python object
 NOT_REPEATED = ("seeds", "overwrite", "quiet")  # settings that a suggested command leaves out
 REMEDY = "choose another folder with --out, or start over with --overwrite"
-SEED = 0  # of the bootstrap and of the probes' splits
 
 
 @with_signature(CompareRequest)
 def compare(**settings: Unpack[CompareKeywords]) -> Results:
-    """Compare losses with the settings of `sincere compare`.
+    """Compare losses with the settings of `sincere compare`; objects may take the place of names, as in `train`.
 
     Raises:
         InputValueError: A setting is wrong.
         DataError: The data or the folder are.
     """
-    request = CompareRequest.make(**settings)
-    messages = Messages(quiet=request.quiet)
-    return finished_comparison(request, messages) or run_comparison(request, messages)
+    with named_objects(settings) as named:
+        request = CompareRequest.make(**named)
+        messages = Messages(quiet=request.quiet)
+        return finished_comparison(request, messages) or run_comparison(request, messages)
 
 
 def run_comparison(request: CompareRequest, messages: Messages | None = None) -> Results:
@@ -73,20 +76,24 @@ def run_comparison(request: CompareRequest, messages: Messages | None = None) ->
     messages.say(f"comparison: {folder}")
     device = choose_device(request.machine.device, caller=request.verb)
     digest = source_digest(source.source, source.data_dir)
-    data = load_data(source, device, messages)
+    data = load_data(source, device, messages, frozen=request.model.wants_frozen)
     digest = digest or source_digest(source.source, source.data_dir)  # it may have been downloaded
     check_measurable(request.evaluation, data)
-    if request.model.pretrained or request.model.weights is not None:
-        first = request.run(request.losses[0], request.seeds[0], resume=False).run_settings()
+    first = resolve(request.run(request.losses[0], request.seeds[0], resume=False).run_settings(), data, device)
+    if not first.model.freeze:
         initial_model(first, data)  # raises before anything is written if the weights do not fit
+    data = frozen_data(first, data, device, messages)
     with locked(folder):
         if request.overwrite:
             _clear(request, digest)
         try:
             evaluated = _runs(request, digest, data, device, messages)
+            raw = None
+            if first.model.freeze:
+                raw = evaluate_raw_features(folder / RUNS, first, data, request.evaluation, device, messages)
         except InterruptedRunError as stopped:
             raise InterruptedRunError(f"{stopped}; the same command resumes it") from stopped
-        results = _compared(request, evaluated, device)
+        results = _compared(request, evaluated, raw, device)
         with locked(folder, EVALUATION_LOCK):
             with staged_folder(folder, last=RESULTS) as work:
                 results.write(work)
@@ -100,7 +107,8 @@ def run_comparison(request: CompareRequest, messages: Messages | None = None) ->
 
 def _check(request: CompareRequest) -> None:
     """Raise for a folder that holds something else, before anything is loaded."""
-    check_encoder(request.model.encoder)
+    if request.model.encoder is not None:
+        check_encoder(request.model.encoder)
     folder = request.folder()
     if not folder.exists():
         return
@@ -135,7 +143,7 @@ def _runs(
 ) -> list[Results]:
     """Train and evaluate every loss with every seed; what is there already is taken as it is."""
     keys = [(loss, seed) for seed in request.seeds for loss in request.losses]
-    folders = {key: RunFolder(request.folder() / RUNS / f"{key[0]}-{key[1]}") for key in keys}
+    folders = {key: RunFolder(request.folder() / RUNS / run_name(*key)) for key in keys}
     finished = {key: _is_finished(request, key, folder, data, device, messages) for key, folder in folders.items()}
     write_request(request.folder(), request.identity(), digest, done=False)
     results = []
@@ -203,19 +211,24 @@ def _evaluated(
         )
 
 
-def _compared(request: CompareRequest, evaluated: list[Results], device: torch.device) -> Results:
-    """Return the results of all runs together, with the differences between the losses."""
+def _compared(request: CompareRequest, evaluated: list[Results], raw: Results | None, device: torch.device) -> Results:
+    """Return the results of all runs, and of raw features, together, with the differences between the losses."""
     folder = request.folder()
     rows = {
-        (row.loss, row.seed): row.model_copy(update={"folder": f"{RUNS}/{row.loss}-{row.seed}"})
+        (row.loss, row.seed): row.model_copy(update={"folder": f"{RUNS}/{run_name(row.loss, row.seed)}"})
         for row in (results.rows[0] for results in evaluated)
     }
+    if raw is not None:  # the same for every seed
+        update = {"folder": f"{RUNS}/{RAW_FEATURES}"}
+        rows |= {(RAW_FEATURES, s): raw.rows[0].model_copy(update={**update, "seed": s}) for s in request.seeds}
     images = {key: PerImage.read(folder / row.folder, row.files.get(PER_IMAGE)) for key, row in rows.items()}
     metrics, evaluation = evaluated[0].metrics, request.evaluation
     summaries, differences = compare_losses(images, list(metrics), n_resamples=evaluation.resamples, seed=SEED)
     notes = [note for results in evaluated for note in results.notes]
     if "margin" in metrics:
         notes += [note for loss in request.losses if (note := LOSSES[loss].margin_note) is not None]
+    if raw is not None:
+        notes.append(f"{RAW_FEATURES}: the features as they are, before any training")
     scope = scope_of(summaries)
     if scope == ABOUT_MODELS and differences:
         notes.append(few_seeds_note(command_with_seeds(request)))
@@ -244,6 +257,8 @@ def command_with_seeds(request: CompareRequest) -> str:
     """
     free = (seed for seed in count() if seed not in request.seeds)
     seeds = (*request.seeds, *islice(free, max(0, ENOUGH_SEEDS - len(request.seeds))))
+    if any(PYTHON in str(value) for value in (request.flat()[name] for name in OBJECTS)):  # no command has the objects
+        return f"sincere.compare(..., seeds={list(seeds)})"
     return shlex.join(["sincere", "compare", *_flags(request), "--seeds", *map(str, seeds)])
 
 

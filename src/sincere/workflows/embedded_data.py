@@ -1,25 +1,18 @@
-"""What a model makes of the images of a data set: embeddings and features of both parts."""
+"""What a model makes of a data set: embeddings and probe inputs of both parts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from sincere.data.dataset import Dataset, ImageSet
+from sincere.data.dataset import Dataset, Samples
 from sincere.data.loader import plain_batches
 from sincere.errors import DataError
-from sincere.evaluation.embed import embed, half_precision_suffices
+from sincere.evaluation.embed import embed
 from sincere.evaluation.model_outputs import PartOutputs
-from sincere.evaluation.projection import sample_positions
 from sincere.models.embedding import EmbeddingModel
-from sincere.workflows.hardware import bfloat16_gains
-
-PRECISION_SAMPLE = 1000  # test images on which half precision is tried
-
-Compute = Callable[[Tensor], Tensor]
+from sincere.workflows.arithmetic import Compute, choose_arithmetic
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +35,12 @@ class EmbeddedData:
 def embed_data(model: EmbeddingModel, data: Dataset, device: torch.device) -> EmbeddedData:
     """Embed the training and the test images, un-augmented and in order."""
     model.to(device)
-    compute, notes = _precision(model, data, device)
+    compute, notes = _arithmetic(model, data, device)
     train, test = (embed_part(compute, part, model, device) for part in (data.train, data.test))
     return EmbeddedData(train, test, compute, notes)
 
 
-def embed_part(compute: Compute, images: ImageSet, model: EmbeddingModel, device: torch.device) -> PartOutputs:
+def embed_part(compute: Compute, images: Samples, model: EmbeddingModel, device: torch.device) -> PartOutputs:
     """Return embeddings and features of some images."""
     embedded = embed(compute, plain_batches(images, device=device))
     outputs, dim = embedded.embeddings, model.spec.dim
@@ -66,22 +59,13 @@ def check_finite(part: PartOutputs) -> None:
         raise DataError(f"evaluate: the model's output for image {int(part.ids[~finite][0])} is not finite; {remedy}")
 
 
-def _precision(model: EmbeddingModel, data: Dataset, device: torch.device) -> tuple[Compute, tuple[str, ...]]:
-    """Return how to compute outputs: in bfloat16 where the hardware gains from it and the metrics stay the same."""
-    if not bfloat16_gains(device) or len(data.test) < 2:
-        return model.outputs, ()
-
-    def half(images: Tensor) -> Tensor:
-        with torch.autocast(device.type, torch.bfloat16):
-            return model.outputs(images)
-
-    some = data.test.subset(sample_positions(len(data.test), most=PRECISION_SAMPLE))
-    batch = next(plain_batches(some, batch_size=PRECISION_SAMPLE, device=device))
+def _arithmetic(model: EmbeddingModel, data: Dataset, device: torch.device) -> tuple[Compute, tuple[str, ...]]:
+    """Return how to compute outputs, and a note for the reader where there was a choice."""
     dim = model.spec.dim
-
-    def only_embeddings(compute: Compute) -> Compute:
-        return lambda images: compute(images)[:, :dim]
-
-    if half_precision_suffices(only_embeddings(model.outputs), only_embeddings(half), batch.images, batch.labels):
-        return half, ("embeddings were computed in bfloat16, which left the metrics of a sample unchanged",)
-    return model.outputs, ("embeddings were computed in float32: bfloat16 changed the metrics of a sample",)
+    compute, chosen = choose_arithmetic(model.outputs, lambda outputs: outputs[:, :dim], data.test, device)
+    notes = {
+        None: (),
+        "bfloat16": ("embeddings were computed in bfloat16, which left the metrics of a sample unchanged",),
+        "float32": ("embeddings were computed in float32: bfloat16 changed the metrics of a sample",),
+    }
+    return compute, notes[chosen]

@@ -22,7 +22,7 @@ from lightning_fabric.strategies.launchers import subprocess_script
 from torch import Tensor
 
 from sincere import checks
-from sincere.data.dataset import ImageSet
+from sincere.data.dataset import Samples
 from sincere.data.loader import plain_batches
 from sincere.errors import DataError, InputValueError, first_line
 from sincere.evaluation.embed import EmbeddedImages, embed
@@ -169,7 +169,7 @@ def whole_batch(embeddings: Tensor, labels: Tensor, *, fabric: Fabric) -> tuple[
 
 
 @torch.no_grad()
-def embed_shared(model: EmbeddingModel, images: ImageSet, fabric: Fabric) -> EmbeddedImages:
+def embed_shared(model: EmbeddingModel, images: Samples, fabric: Fabric) -> EmbeddedImages:
     """Embed a set, each process a part of it; all get all, in order. The first process's running statistics count."""
     if fabric.world_size == 1:
         return embed(model.embed, plain_batches(images, device=fabric.device))

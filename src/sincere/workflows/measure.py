@@ -15,11 +15,11 @@ from torch.nn.functional import interpolate
 
 from sincere import checks
 from sincere.catalog import METRICS, load
-from sincere.data.dataset import Dataset, ImageSet
+from sincere.data.dataset import Dataset, Samples
 from sincere.data.loader import ViewLoader, plain_batches
 from sincere.data.samplers import make_sampler
 from sincere.data.splits import stratified_split
-from sincere.data.views import named_augmentation
+from sincere.data.views import named_augmentation, view_maker
 from sincere.errors import DataError, InputValueError
 from sincere.evaluation.margins import margin
 from sincere.evaluation.model_outputs import Metric, ModelOutputs
@@ -31,8 +31,9 @@ from sincere.records.arrays import MAP, PER_IMAGE, EmbeddingMap, PerImage
 from sincere.records.results import ClassRow, MarginAbout
 from sincere.records.tensors import write_tensors
 from sincere.settings.evaluation import EvaluationSettings
+from sincere.workflows.arithmetic import Compute
 from sincere.workflows.class_table import class_table, margin_about
-from sincere.workflows.embedded_data import Compute, EmbeddedData, check_finite, embed_data, embed_part
+from sincere.workflows.embedded_data import EmbeddedData, check_finite, embed_data, embed_part
 from sincere.workflows.run_folder import EMBEDDINGS, PROBES
 
 PROBE_BATCH, PROBE_WEIGHT_DECAY = 128, 1e-4  # the paper's
@@ -81,6 +82,7 @@ class Measured:
     def embedding_map(self) -> EmbeddingMap:
         """Return some of the test images in the plane."""
         chosen = sample_positions(len(self.data.test))
+        images, texts = (self.data.origin or self.data).test, self.data.test.texts
         test, predictions = self.outputs.test, self.outputs.neighbours.predictions[1]
         positions = torch.from_numpy(chosen).to(test.ids.device)
         embeddings = test.embeddings[positions]
@@ -91,8 +93,9 @@ class Measured:
             predictions=predictions[positions].cpu().numpy(),
             points=points,
             neighbours=nearest_others(embeddings),
-            thumbnails=thumbnails(self.data.test.subset(chosen)),
+            thumbnails=None if images.are_features else thumbnails(images.subset(chosen)),
             method=method,
+            texts=None if texts is None else texts[chosen],
         )
 
     def save(self, folder: Path, per_image: PerImage) -> dict[str, str]:
@@ -112,15 +115,19 @@ def check_measurable(settings: EvaluationSettings, data: Dataset) -> None:
     """Raise for what the data do not allow to measure, before anything is trained or embedded.
 
     Raises:
-        InputValueError: A k is larger than the number of training images.
+        InputValueError: A k is larger than the number of training images, or the probe needs images.
         DataError: No class has the two training images that a linear probe needs.
     """
     if max(settings.ks) > len(data.train):
-        requirement = f"ks must be at most {len(data.train)}, the training images there are"
+        requirement = f"ks must be at most {len(data.train)}, the training {data.noun} there are"
         raise InputValueError(checks.wording("evaluate", requirement, max(settings.ks)))
+    images = data.origin or data
+    if "linear" in settings.metrics and settings.probe != "fast" and images.train.are_features:
+        requirement = "probe must be fast for features, because the paper's is trained on augmented images"
+        raise InputValueError(checks.wording("evaluate", requirement, settings.probe))
     if "linear" in settings.metrics and np.bincount(data.train.labels).max() < 2:
         remedy = "leave it out: --metrics margin knn"
-        raise DataError(f"{data.name}: linear needs a class with two training images; {remedy}")
+        raise DataError(f"{data.name}: linear needs a class with two training {data.noun}; {remedy}")
 
 
 def measure(
@@ -152,7 +159,7 @@ def measure(
     """
     check_measurable(settings, data)
     if embedded is None:
-        messages.say(f"embedding {len(data.train):,} training and {len(data.test):,} test images")
+        messages.say(f"embedding {len(data.train):,} training and {len(data.test):,} test {data.noun}")
         embedded = embed_data(model, data, device)
     train, test = embedded.train, embedded.test
     for part in (train, test):
@@ -167,7 +174,8 @@ def measure(
             messages.say(
                 f"training the linear probe: SGD over {settings.probe_epochs} epochs of augmented images, twice"
             )
-            probes["linear_paper"] = _paper_probe(embedded.compute, data, model, settings, seed, device)
+            images = data.origin or data
+            probes["linear_paper"] = _paper_probe(embedded.compute, images, model, settings, seed, device)
     outputs = ModelOutputs(train, test, settings.ks, probes)
     families = [load(METRICS[name]) for name in settings.metrics]
     measures: dict[str, Metric] = {}
@@ -200,14 +208,14 @@ def _paper_probe(
     learn, held_out = (data.train.subset(chosen) for chosen in _probe_split(data.train.labels, seed))
     dim = model.spec.dim
 
-    def batches(images: ImageSet) -> Callable[[int], Iterable[tuple[Tensor, Tensor]]]:
+    def batches(images: Samples) -> Callable[[int], Iterable[tuple[Tensor, Tensor]]]:
         sampler = make_sampler("shuffle", images.labels, min(PROBE_BATCH, len(images)), seed=seed)
-        size = model.spec.size
-        loader = ViewLoader(images, sampler, augmentation, size, seed=seed, n_views=1, device=device)
+        make_views = view_maker(augmentation, size=model.spec.size, seed=seed, n_views=1)
+        loader = ViewLoader(images, sampler, make_views, device)
 
         def epoch(number: int) -> Iterable[tuple[Tensor, Tensor]]:
             for batch in loader.batches(number * sampler.n_batches, (number + 1) * sampler.n_batches):
-                yield compute(batch.images[:, 0])[:, dim:], batch.labels
+                yield compute(batch.inputs[:, 0])[:, dim:], batch.labels
 
         return epoch
 
@@ -223,9 +231,9 @@ def _paper_probe(
     )
 
 
-def thumbnails(images: ImageSet) -> NDArray[np.uint8]:
+def thumbnails(images: Samples) -> NDArray[np.uint8]:
     """Return small pixels (n, h, w, c); images that are small already stay as they are."""
-    pixels = torch.cat([batch.images.cpu() for batch in plain_batches(images)])
+    pixels = torch.cat([batch.inputs.cpu() for batch in plain_batches(images)])
     if max(pixels.shape[-2:]) > THUMBNAIL:
         small = interpolate(pixels.float(), (THUMBNAIL, THUMBNAIL), mode="bilinear", antialias=True)
         pixels = small.round().clamp(0, 255).to(torch.uint8)

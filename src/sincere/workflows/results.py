@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Self
 
 import torch
 
@@ -19,11 +20,35 @@ from sincere.settings.evaluation import EvaluationSettings
 from sincere.settings.requests import RunSettings
 from sincere.statistics.comparison import compare_losses, few_note
 from sincere.workflows.embedded_data import EmbeddedData
+from sincere.workflows.frozen_features import with_features
 from sincere.workflows.measure import Measured, measure
 from sincere.workflows.run_folder import MEASURED, RunFolder
-from sincere.workflows.trained_model import Trained, load_trained
+from sincere.workflows.trained_model import Trained, check_input, load_trained
 
 Kind = Literal["evaluation", "transfer"]
+SEED = 0  # of a comparison's bootstrap and of its probes' splits
+
+
+@dataclass(frozen=True)
+class Trainee:
+    """What a row of results says of its model.
+
+    Attributes:
+        loss: Loss that it was trained with.
+        seed: Random seed of its training.
+        temperature: Temperature of the loss, and of the divergence bounds.
+        settings: Settings of the run, as stored.
+    """
+
+    loss: str
+    seed: int
+    temperature: float
+    settings: dict[str, Any]
+
+    @classmethod
+    def of_run(cls, settings: RunSettings) -> Self:
+        """Return what there is to say of the model of a run."""
+        return cls(settings.loss.name, settings.seed, settings.loss.temperature, settings.stored())
 
 
 def evaluate_run(
@@ -40,9 +65,11 @@ def evaluate_run(
     """Measure a run on its data and write the arrays and results.json into it.
 
     Raises:
-        DataError: The data have other classes than the run was trained on, or do not allow what is asked for.
+        DataError: The data have other classes than the run was trained on, are features in place of images or the other
+            way round, or do not allow what is asked for.
     """
     trained = load_trained(folder)
+    check_input(trained.model.spec, data, folder.path)
     if trained.model.spec.class_names != data.class_names:
         names = ", ".join(data.class_names[:3])
         remedy = "`sincere transfer` evaluates a run on other data"
@@ -52,7 +79,7 @@ def evaluate_run(
     return measure_and_store(
         folder,
         trained,
-        settings,
+        Trainee.of_run(settings),
         data,
         evaluation,
         kind="evaluation",
@@ -66,7 +93,7 @@ def evaluate_run(
 def measure_and_store(
     folder: RunFolder,
     trained: Trained,
-    settings: RunSettings,
+    trainee: Trainee,
     data: Dataset,
     evaluation: EvaluationSettings,
     *,
@@ -80,18 +107,20 @@ def measure_and_store(
 
     What an earlier evaluation left there stays until all of the new results are written.
     """
+    if trained.model.spec.frozen:
+        data = with_features(trained.model, data, device, messages)
     measured = measure(
         trained.model,
         data,
         evaluation,
         seed=seed,
         device=device,
-        temperature=settings.loss.temperature,
+        temperature=trainee.temperature,
         messages=messages,
         embedded=embedded,
     )
     with staged_folder(folder.path, last=RESULTS) as work:
-        results = write_results(work, measured, trained, settings, evaluation, kind=kind, seed=seed, device=device)
+        results = write_results(work, measured, trained, trainee, evaluation, kind=kind, seed=seed, device=device)
         written = {path.name for path in work.iterdir()}
         remove_report(folder.path)
     folder.remove(MEASURED - written - {FIGURES, EVALUATION_LOCK})
@@ -102,7 +131,7 @@ def write_results(
     folder: Path,
     measured: Measured,
     trained: Trained,
-    settings: RunSettings,
+    trainee: Trainee,
     evaluation: EvaluationSettings,
     *,
     kind: Kind,
@@ -112,12 +141,11 @@ def write_results(
     """Write what was measured of one run into a folder: arrays, results.json and results.csv."""
     per_image = measured.per_image()
     files = measured.save(folder, per_image)
-    name = settings.loss.name
-    one = {(name, settings.seed): per_image}
+    one = {(trainee.loss, trainee.seed): per_image}
     summaries, _ = compare_losses(one, list(measured.measures), n_resamples=evaluation.resamples, seed=seed)
     row = Row(
-        loss=name,
-        seed=settings.seed,
+        loss=trainee.loss,
+        seed=trainee.seed,
         metrics=summaries[0].metrics,
         train_loss=TrainLoss(**trained.train_loss) if trained.train_loss is not None else None,
         seconds=trained.seconds,
@@ -127,7 +155,7 @@ def write_results(
         margin=measured.margin,
         classes=measured.classes,
         confusion=measured.confusion(),
-        settings=settings.stored(),
+        settings=trainee.settings,
         files=files,
     )
     data = measured.data
@@ -138,11 +166,12 @@ def write_results(
         n_train=len(data.train),
         n_test=len(data.test),
         digest=data.digest,
+        noun=data.noun,
     )
     notes = [*trained.notes, *measured.notes]
     if kind == "evaluation" and about.digest != trained.data:
-        notes.append("these are not the images that the run was trained and tested on: same classes, other data")
-    if (few := few_note(len(data.test))) is not None:
+        notes.append(f"these are not the {data.noun} that the run was trained and tested on: same classes, other data")
+    if (few := few_note(len(data.test), data.noun)) is not None:
         notes.append(few)
     results = Results(
         kind=kind,

@@ -12,8 +12,9 @@ from typing import Unpack, cast
 
 import torch
 from lightning_fabric import Fabric
+from torch import nn
 
-from sincere.catalog import LOSSES
+from sincere.catalog import LOSSES, find_loss
 from sincere.data.dataset import Dataset
 from sincere.errors import UnsupportedError
 from sincere.evaluation.embed import EmbeddedImages
@@ -28,7 +29,7 @@ from sincere.training.checkpoints import BEST, DamagedError, read
 from sincere.training.fit import Fit
 from sincere.training.interruption import InterruptedRunError
 from sincere.training.tensorboard import TensorBoardReporter, check_tensorboard
-from sincere.workflows.assembly import prepare
+from sincere.workflows.assembly import frozen_data, prepare
 from sincere.workflows.defaults import resolve
 from sincere.workflows.embedded_data import EmbeddedData, embed_data
 from sincere.workflows.hardware import choose_device
@@ -40,6 +41,7 @@ from sincere.workflows.launch import (
     report_lost_processes,
     start_processes,
 )
+from sincere.workflows.python_objects import given_encoder, named_objects
 from sincere.workflows.run_folder import SUMMARY_KINDS, RunFolder
 from sincere.workflows.trained_model import load_data
 
@@ -73,6 +75,13 @@ class TrainResult:
 def train(**settings: Unpack[TrainKeywords]) -> TrainResult:
     """Train a model with the settings of `sincere train`; with resume=True, those of the run need not be repeated.
 
+    Objects may take the place of names. `data`: arrays or tensors by the names of an .npz file, a pair of images (n, h,
+    w, c) or features (n, d) and labels, or a torch Dataset of (image, label), or a pair of them for training and
+    testing. `encoder`: an `nn.Module` from images (n, c, h, w) to features (n, d); a copy of it is trained. `loss`: a
+    callable from embeddings (n, n_views, dim) and labels (n,) to a number. `augmentation`: a callable from uint8 images
+    (n, c, h, w) to views (n, c, size, size); one that takes `generator=` gets a seeded torch.Generator. Their names
+    alone are stored: pass the same objects again to resume.
+
     Raises:
         InputValueError: A setting is wrong.
         DataError: The data or the folder are.
@@ -83,16 +92,23 @@ def train(**settings: Unpack[TrainKeywords]) -> TrainResult:
         >>> result.epochs
         1
     """
-    return run_training(TrainRequest.make_or_resume(**settings))
+    with named_objects(settings) as named:
+        return run_training(TrainRequest.make_or_resume(**named))
 
 
-def load(run: str | Path) -> EmbeddingModel:
+def load(run: str | Path, *, encoder: nn.Module | None = None) -> EmbeddingModel:
     """Return the model of a run, ready to embed images.
+
+    Args:
+        run: Folder of the run.
+        encoder: A module like the one that the run was given in Python, if it was; the weights are those of the run.
 
     Raises:
         DataError: There is none in that folder, or it is damaged.
+        InputValueError: The encoder was given in Python and is not given now, or the other way round.
     """
-    return load_model(Path(run))
+    with given_encoder(Path(run), encoder):
+        return load_model(Path(run))
 
 
 def run_training(request: TrainRequest, messages: Messages | None = None) -> TrainResult:
@@ -122,7 +138,9 @@ def train_run(
         data: The data to train on; loaded if None.
         for_evaluation: Whether the model is evaluated next, so that its outputs are worth keeping. One process only.
     """
-    check_encoder(request.model.encoder)
+    if request.model.encoder is not None:
+        check_encoder(request.model.encoder)
+    find_loss(request.loss.name, caller=request.verb)
     if request.machine.devices * request.machine.nodes > 1:
         _check_group(request.loss.name)
     if request.tensorboard:
@@ -160,8 +178,8 @@ def _train(
     messages.say(f"run: {folder.path}")
     if data is None:
         with in_turn(fabric):
-            data = load_data(request.data, fabric.device, messages)
-    parts = f"{len(data.train):,} training images, {len(data.test):,} test images"
+            data = load_data(request.data, fabric.device, messages, frozen=request.model.wants_frozen)
+    parts = f"{len(data.train):,} training {data.noun}, {len(data.test):,} test {data.noun}"
     messages.say(f"{parts}, {len(data.class_names)} classes")
     settings = resolve(request.run_settings(), data, fabric.device)
     if request.resume:
@@ -175,6 +193,8 @@ def _train(
             kept = {name: summary[name] for name in SUMMARY_KINDS if name != "data"}
             return TrainResult(folder.path, settings, **kept), None
         messages.note(*notes)
+    with in_turn(fabric):
+        data = frozen_data(settings, data, fabric.device, messages)
     seconds = request.checkpoint_minutes * 60
     with ExitStack() as until_the_end:
         with torch.random.fork_rng(), _thread_number(cast(int, settings.machine.threads)):

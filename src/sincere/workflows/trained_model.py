@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,17 +21,31 @@ from sincere.records.model import ModelSpec
 from sincere.settings.data import DataSettings
 from sincere.settings.requests import RunSettings
 from sincere.training.checkpoints import DamagedError, read
-from sincere.training.progress import DecodingProgress
+from sincere.training.progress import CountProgress
 from sincere.workflows.run_folder import RunFolder
 
 
-def load_data(settings: DataSettings, device: torch.device, messages: Messages) -> Dataset:
-    """Load a data set; show the progress of its decoding, unless quiet, and its notes."""
-    options: dict[str, Any] = {"size": settings.size, "skip_bad_images": settings.skip_bad_images, "device": device}
+def load_data(
+    settings: DataSettings, device: torch.device, messages: Messages, *, frozen: bool | None = False
+) -> Dataset:
+    """Load a data set; show the progress of its decoding, unless quiet, and its notes.
+
+    Args:
+        settings: What to load.
+        device: Device that holds the pixels if they fit into its memory.
+        messages: Receives the progress.
+        frozen: Whether a frozen encoder will see the images; None: if they are photos.
+    """
+    options: dict[str, Any] = {
+        "size": settings.size,
+        "skip_bad_images": settings.skip_bad_images,
+        "device": device,
+        "frozen": frozen,
+    }
     if settings.data_dir is not None:
         options["root"] = settings.data_dir
-    options["progress"] = DecodingProgress(messages)
-    data = load_source(settings.source, LoadOptions(**options), classes=settings.classes)
+    with CountProgress(messages, "decoded images") as progress:
+        data = load_source(settings.source, LoadOptions(**options, progress=progress), classes=settings.classes)
     messages.note(*data.notes)
     return data
 
@@ -59,6 +74,25 @@ class Trained:
     def finished(self) -> bool:
         """Whether the run came to its end."""
         return not self.notes
+
+
+def check_input(spec: ModelSpec, data: Dataset, run: Path) -> None:
+    """Check that the samples of a data set are what the model of a run takes.
+
+    Raises:
+        DataError: They are features and it takes images, the other way round, or their number of features differs.
+    """
+    ready_made = data.train.are_features and data.origin is None
+    if spec.n_features is None and ready_made:
+        remedy = "give the images themselves: what made the features is not known"
+        raise DataError(f"{run}: was trained on images, and {data.name} holds features; {remedy}")
+    if spec.n_features is not None and not ready_made:
+        remedy = "compute their features as those of its training data were"
+        raise DataError(f"{run}: was trained on features, and {data.name} holds images; {remedy}")
+    n_features = data.train.items.shape[1]
+    if spec.n_features is not None and spec.n_features != n_features:
+        expected = f"was trained on {spec.n_features:,} features"
+        raise DataError(f"{run}: {expected}, and {data.name} has {n_features:,}; both must be of the same kind")
 
 
 def stored_settings(folder: RunFolder) -> RunSettings:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Unpack
 
+from torch import nn
+
 from sincere.errors import DataError
 from sincere.messages import Messages
 from sincere.records.files import EVALUATION_LOCK, locked
@@ -14,20 +16,26 @@ from sincere.settings.keywords import TransferKeywords
 from sincere.settings.requests import TransferRequest
 from sincere.settings.signatures import with_signature
 from sincere.workflows.hardware import choose_device
-from sincere.workflows.results import finish, measure_and_store
+from sincere.workflows.python_objects import given_encoder, named_objects
+from sincere.workflows.results import Trainee, finish, measure_and_store
 from sincere.workflows.run_folder import MEASURED, TRANSFER, RunFolder, check_nothing_else
-from sincere.workflows.trained_model import load_data, load_trained, stored_settings
+from sincere.workflows.trained_model import check_input, load_data, load_trained, stored_settings
 
 
 @with_signature(TransferRequest)
-def transfer(run: str | Path, to: str | Path, **settings: Unpack[TransferKeywords]) -> Results:
+def transfer(
+    run: str | Path, to: object, *, encoder: nn.Module | None = None, **settings: Unpack[TransferKeywords]
+) -> Results:
     """Evaluate the model of a run on another data set with the settings of `sincere transfer`.
+
+    `to` may be an object, as the data in `train`. `encoder` is a module like the one that the run was given in Python.
 
     Raises:
         InputValueError: A setting is wrong.
         DataError: The folder holds no run, or the other data are wrong.
     """
-    return run_transfer(TransferRequest.make(run=Path(run), to=str(to), **settings))
+    with named_objects({"to": to, **settings}) as named, given_encoder(Path(run), encoder):
+        return run_transfer(TransferRequest.make(run=Path(run), **named))
 
 
 def run_transfer(request: TransferRequest, messages: Messages | None = None) -> Results:
@@ -39,12 +47,13 @@ def run_transfer(request: TransferRequest, messages: Messages | None = None) -> 
     folder = _free_folder(request)
     trained = load_trained(run)
     source = request.data(size=trained.model.spec.size, data_dir=settings.data.data_dir)
-    data = load_data(source, device, messages)
+    data = load_data(source, device, messages, frozen=trained.model.spec.frozen)
+    check_input(trained.model.spec, data, request.run)
     with locked(folder, EVALUATION_LOCK):
         results = measure_and_store(
             RunFolder(folder),
             trained,
-            settings,
+            Trainee.of_run(settings),
             data,
             request.evaluation,
             kind="transfer",

@@ -1,5 +1,5 @@
 "use strict";
-// The maps of the test images: one canvas for each loss, one card for the image pointed at.
+// The maps of the test samples: one canvas for each loss, one card for the sample pointed at.
 const PAD = 24; // pixels between the outermost points and the edge
 const ABOVE = 13; // pixels from a class's points to its name
 const REACH = 40; // pixels from the pointer within which a point is selected
@@ -15,7 +15,7 @@ function element(name, className, text) {
 function startMap({ steps, maps, sheets }) {
   const canvases = maps.map((_, i) => document.querySelector(`#map-${i} canvas`));
   const card = document.getElementById("card");
-  const images = sheets.map((sheet) => Object.assign(new Image(), { src: sheet.source }));
+  const images = sheets.map(({ thumbnails }) => thumbnails && Object.assign(new Image(), { src: thumbnails.source }));
   let pointed = null; // { map, point }
 
   function resize(i) {
@@ -79,7 +79,7 @@ function startMap({ steps, maps, sheets }) {
   const shortened = (name) => (name.length > 18 ? `${name.slice(0, 17)}…` : name);
 
   function picture(sheetNumber, point, side) {
-    const { columns, width, height, labels } = sheets[sheetNumber];
+    const { labels, thumbnails: { columns, width, height } } = sheets[sheetNumber];
     const canvas = element("canvas", "picture");
     const ratio = devicePixelRatio || 1, scale = side / Math.max(width, height);
     canvas.style.width = `${width * scale}px`;
@@ -96,15 +96,17 @@ function startMap({ steps, maps, sheets }) {
   }
 
   function neighboursUnder(map, point) {
-    const { labels } = sheets[map.sheet];
+    const { labels, texts, thumbnails } = sheets[map.sheet];
     const right = map.predictions[point] === labels[point];
     const row = element("div", "neighbours");
     const verdict = element("p", right ? "right" : "wrong");
     verdict.append(element("b", "", map.loss), ` ${right ? "✓" : "✗"} predicted ${report.class_names[map.predictions[point]]}`);
-    const list = element("ul");
+    const list = element("ul", thumbnails ? "" : "words");
     for (const neighbour of map.neighbours[point]) {
       const item = element("li", labels[neighbour] === labels[point] ? "" : "other");
-      item.append(picture(map.sheet, neighbour, SMALL), element("span", "", report.class_names[labels[neighbour]]));
+      if (thumbnails) item.append(picture(map.sheet, neighbour, SMALL));
+      item.append(element("span", "", report.class_names[labels[neighbour]]));
+      if (texts && !thumbnails) item.append(element("span", "text", texts[neighbour]));
       list.append(item);
     }
     row.append(verdict, list);
@@ -114,10 +116,12 @@ function startMap({ steps, maps, sheets }) {
   function show(map, point) {
     if (pointed && pointed.map === map && pointed.point === point) return;
     pointed = { map, point };
-    const { sheet } = maps[map], { ids, labels } = sheets[sheet];
-    const about = element("div", "about");
-    about.append(picture(sheet, point, LARGE), element("p", "label", report.class_names[labels[point]]));
-    about.append(element("p", "note", `test image ${ids[point]}`));
+    const { sheet } = maps[map], { ids, labels, texts, thumbnails } = sheets[sheet];
+    const about = element("div", thumbnails ? "about" : "about words");
+    if (thumbnails) about.append(picture(sheet, point, LARGE));
+    about.append(element("p", "label", report.class_names[labels[point]]));
+    if (texts) about.append(element("p", "text", texts[point]));
+    about.append(element("p", "note", `test ${report.sample} ${ids[point]}`));
     const rows = element("div", "rows");
     rows.append(...maps.filter((other) => other.sheet === sheet).map((other) => neighboursUnder(other, point)));
     card.replaceChildren(about, rows);
@@ -161,8 +165,8 @@ function startMap({ steps, maps, sheets }) {
     });
   } else panels[0].classList.add("chosen");
 
-  // Show a first image on the card: a misclassified one, if there is one.
-  Promise.all(images.map((image) => image.decode())).then(() => {
+  // Show a first sample on the card: a misclassified one, if there is one.
+  Promise.all(images.map((image) => image?.decode())).then(() => {
     const wrong = maps[0].predictions.findIndex((prediction, p) => prediction !== sheets[maps[0].sheet].labels[p]);
     show(0, Math.max(wrong, 0));
   });

@@ -1,0 +1,130 @@
+"""Data that a caller has in hand: arrays, tensors, or a torch Dataset of (image, label)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from sincere import checks
+from sincere.data.dataset import Dataset
+from sincere.data.decode import convert
+from sincere.data.load_options import LoadOptions
+from sincere.data.npz import load_members
+from sincere.errors import DataError, InputTypeError
+
+FORMS = "arrays by the names of an .npz file, (images or features, labels), or a torch Dataset of (image, label)"
+
+
+@dataclass(frozen=True, eq=False)
+class PythonData:
+    """Arrays under the names of an .npz file.
+
+    Attributes:
+        name: Name of the data set in messages.
+        arrays: The arrays.
+    """
+
+    name: str
+    arrays: Mapping[str, NDArray[Any]]
+
+    def __call__(self, options: LoadOptions) -> Dataset:
+        """Return them as a data set.
+
+        Raises:
+            DataError: An array is missing, or has a wrong type, shape or value.
+        """
+        return load_members(Path(self.name), self, options)
+
+    @property
+    def files(self) -> list[str]:
+        """Names of the arrays."""
+        return list(self.arrays)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Return an array."""
+        return self.arrays[name]
+
+    @cached_property
+    def digest(self) -> str:
+        """Content hash of the arrays."""
+        digest = hashlib.sha256()
+        for name, array in sorted(self.arrays.items()):
+            digest.update(repr((name, array.dtype.str, array.shape)).encode())
+            digest.update(np.ascontiguousarray(array).data if array.dtype.kind != "O" else repr(array).encode())
+        return digest.hexdigest()
+
+
+def python_data(name: str, value: Any) -> PythonData:
+    """Return data that a caller has given, as arrays.
+
+    Args:
+        name: Name of the data set in messages.
+        value: Arrays or tensors by the names of an .npz file; or a pair of images (n, h, w, c) or features (n, d) and
+            labels; or a torch Dataset of (image, label), or a pair of them for training and testing.
+
+    Raises:
+        InputTypeError: It is none of these.
+        DataError: The samples of a Dataset do not fit together.
+    """
+    if isinstance(value, Mapping):
+        return PythonData(name, {str(key): _array(array) for key, array in value.items()})
+    if isinstance(value, tuple | list) and len(value) == 2:
+        first, second = value
+        if _is_dataset(first) and _is_dataset(second):
+            return PythonData(name, {**_samples(first, "train_"), **_samples(second, "test_")})
+        samples, labels = _array(first), _array(second)
+        return PythonData(name, {"features" if samples.ndim == 2 else "images": samples, "labels": labels})
+    if _is_dataset(value):
+        return PythonData(name, _samples(value, ""))
+    raise InputTypeError(checks.wording("data", f"must be a name, a path, {FORMS}", type(value).__name__))
+
+
+def _is_dataset(value: Any) -> bool:
+    """Return whether a value is a torch Dataset, or behaves as one: it has a length and yields pairs."""
+    is_array = isinstance(value, Tensor | np.ndarray | str | Mapping | tuple | list)
+    return not is_array and hasattr(value, "__getitem__") and hasattr(value, "__len__")
+
+
+def _array(value: Any) -> NDArray[Any]:
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+
+
+def _samples(dataset: Sequence[Any], prefix: str) -> dict[str, NDArray[Any]]:
+    """Return all samples of a torch Dataset as two arrays, read once and in order.
+
+    Raises:
+        DataError: A sample is no pair, or has another shape than the first one.
+    """
+    name = type(dataset).__name__
+    items, labels = list[NDArray[Any]](), list[Any]()
+    for position in range(len(dataset)):
+        sample = dataset[position]
+        if not isinstance(sample, tuple | list) or len(sample) < 2:
+            got = type(sample).__name__
+            raise DataError(f"{name}: sample {position} must be a pair of an image and a label; got {got}")
+        item, label = _item(sample[0]), sample[1]
+        if items and item.shape != items[0].shape:
+            remedy = "Add a transform that resizes them"
+            requirement = f"sample {position} must have shape {items[0].shape}, as sample 0"
+            raise DataError(checks.wording(name, requirement, item.shape, remedy))
+        items.append(item)
+        labels.append(label.item() if isinstance(label, Tensor | np.generic) and label.ndim == 0 else label)
+    if not items:
+        raise DataError(f"{name}: has no samples")
+    values = np.stack(items)
+    return {f"{prefix}{'features' if values.ndim == 2 else 'images'}": values, f"{prefix}labels": np.asarray(labels)}
+
+
+def _item(value: Any) -> NDArray[Any]:
+    if isinstance(value, Image.Image):
+        return convert(value, None, grey=value.mode in ("1", "L"))
+    return _array(value)

@@ -1,0 +1,72 @@
+"""Raw features: frozen or ready-made features as they are, the baseline of what an adapter learns from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from sincere.catalog import RAW_FEATURES
+from sincere.data.dataset import Dataset
+from sincere.errors import DataError
+from sincere.messages import Messages
+from sincere.records.arrays import PER_IMAGE, PerImage
+from sincere.records.files import EVALUATION_LOCK, locked
+from sincere.records.results import Results
+from sincere.settings.evaluation import EvaluationSettings
+from sincere.settings.requests import RunSettings
+from sincere.workflows.assembly import initial_model
+from sincere.workflows.results import SEED, Trainee, measure_and_store
+from sincere.workflows.run_folder import RunFolder
+from sincere.workflows.trained_model import Trained
+
+ABOUT = ("data", "classes", "size", "skip_bad_images", "encoder", "pretrained", "weights_sha256")  # what decides them
+
+
+def evaluate_raw_features(
+    runs: Path,
+    settings: RunSettings,
+    data: Dataset,
+    evaluation: EvaluationSettings,
+    device: torch.device,
+    messages: Messages,
+) -> Results:
+    """Return the results of the features without training; those that are stored already if they are what is asked for.
+
+    Args:
+        runs: Folder of the runs of a comparison.
+        settings: Resolved settings of one of its runs.
+        data: The features of its data.
+        evaluation: What to measure.
+        device: Where to compute.
+        messages: Receives the progress.
+    """
+    folder = RunFolder(runs / RAW_FEATURES)
+    about = {name: value for name, value in settings.stored().items() if name in ABOUT}
+    stored = _stored(folder, about, data, evaluation)
+    if stored is not None:
+        return stored
+    messages.say("")
+    messages.say("raw features, without training")
+    model = initial_model(settings.replaced(head="none", freeze=False), data)  # probes take features, not embeddings
+    trained = Trained(model.eval(), epochs=0, seconds=0.0, train_loss=None, data=data.digest, notes=())
+    trainee = Trainee(RAW_FEATURES, settings.seed, settings.loss.temperature, about)
+    with locked(folder.path, EVALUATION_LOCK):
+        return measure_and_store(
+            folder, trained, trainee, data, evaluation, kind="evaluation", seed=SEED, device=device, messages=messages
+        )
+
+
+def _stored(
+    folder: RunFolder, about: dict[str, object], data: Dataset, evaluation: EvaluationSettings
+) -> Results | None:
+    """Return the results in a folder if they are intact and of these features."""
+    try:
+        results = Results.read(folder.path)
+        images = PerImage.read(folder.path, results.rows[0].files.get(PER_IMAGE))
+    except DataError:  # missing, damaged or of another version
+        return None
+    row = results.rows[0]
+    same = results.measuring == evaluation.identity(SEED) and results.data.digest == data.digest
+    same = same and row.loss == RAW_FEATURES and row.settings == about
+    return results if same and images.values.keys() == results.metrics.keys() else None

@@ -1,0 +1,79 @@
+"""Cached features are computed once; a killed, damaged or changed cache is completed with the same values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from sincere.data import feature_cache
+from sincere.data.feature_cache import BLOCK, cached_features
+from sincere.errors import DataError
+
+N, D = 2 * BLOCK + 7, 3
+
+
+class Encoder:
+    """Maps positions to features, and counts the samples; fails from some sample on."""
+
+    def __init__(self, most: int = N) -> None:
+        self.n_computed, self.most = 0, most
+
+    def __call__(self, positions: NDArray[np.int64]) -> NDArray[np.float32]:
+        if positions[-1] >= self.most:
+            raise KeyboardInterrupt
+        self.n_computed += len(positions)
+        return np.stack([positions, positions**2, -positions], axis=1).astype(np.float32)
+
+
+def values() -> NDArray[np.float32]:
+    return Encoder()(np.arange(N))
+
+
+def test_features_are_computed_once(tmp_path: Path) -> None:
+    first, second, steps = Encoder(), Encoder(), list[tuple[int, int]]()
+    progress = lambda done, total: steps.append((done, total))  # noqa: E731
+    assert np.array_equal(cached_features(tmp_path / "a-1", first, (N, D), progress=progress), values())
+    assert np.array_equal(cached_features(tmp_path / "a-1", second, (N, D)), values())
+    assert (first.n_computed, second.n_computed) == (N, 0)
+    assert steps == [(BLOCK, N), (2 * BLOCK, N), (N, N)]
+
+
+def test_an_interrupted_computation_resumes(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        cached_features(tmp_path / "a-1", Encoder(most=BLOCK + 1), (N, D))
+    rest = Encoder()
+    assert np.array_equal(cached_features(tmp_path / "a-1", rest, (N, D)), values())
+    assert rest.n_computed == N - BLOCK
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "mark"])
+def test_damaged_blocks_are_computed_again(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "a-1"
+    cached_features(path, Encoder(), (N, D))
+    file = path / feature_cache.FEATURES
+    content = bytearray(file.read_bytes())
+    if damage == "flip":
+        content[12 * BLOCK + 5] ^= 1
+        file.write_bytes(content)
+    elif damage == "truncate":
+        file.write_bytes(content[:-1])
+    else:
+        (path / "block-000001").write_text("17")
+    again = Encoder()
+    assert np.array_equal(cached_features(path, again, (N, D)), values())
+    assert again.n_computed == (N if damage == "truncate" else BLOCK)
+
+
+def test_an_entry_on_the_same_subject_is_replaced_and_others_stay(tmp_path: Path) -> None:
+    for name in ("a-1", "b-1", "a-2"):
+        cached_features(tmp_path / name, Encoder(), (N, D))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a-2", "b-1"]
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(DataError, match=r"cached features cannot be written .*; make room or choose another folder"):
+        cached_features(tmp_path / "cache" / "a-1", Encoder(), (N, D))
