@@ -1,8 +1,8 @@
 """`python -m benchmarks.frozen --cifar10 FILE --out DIR`: losses on frozen lite0 features. Writes results/frozen.json.
 
-CIFAR-10: `sincere compare --data cifar10.npz --freeze --seeds 0 1 2 3 4 --epochs 10`. Photos: 5 classes of 300 CIFAR-10
-images, saved as PNG and JPEG files of sizes that vary, with the default settings of `sincere compare --data photos/`.
-Both resume if they are interrupted, and are not repeated if they are done.
+CIFAR-10: `sincere compare --data cifar10.npz --freeze --seeds 0 1 2 3 4`. Photos: five folders of 5 classes with 300
+CIFAR-10 images each, saved as PNG and JPEG files of sizes that vary, each with the default settings of `sincere compare
+--data photos/`. All of it resumes if it is interrupted, and is not repeated if it is done.
 """
 
 from __future__ import annotations
@@ -12,28 +12,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image
-
 import sincere
 from benchmarks.measure import write
+from benchmarks.photo_folders import enlarged_images
 from sincere.records.results import Results
 
-N_PHOTOS, N_CLASSES = 300, 5
-
-
-def make_photos(cifar10: Path, folder: Path) -> None:
-    """Write class folders of enlarged images, half of them PNG and half JPEG, none square, of 48 to 341 px."""
-    with np.load(cifar10) as file:
-        images, labels, names = (file[name] for name in ("train_images", "train_labels", "class_names"))
-    generator = np.random.default_rng(0)
-    for label in range(N_CLASSES):
-        (folder / str(names[label])).mkdir(parents=True)
-        for number, position in enumerate(np.flatnonzero(labels == label)[:N_PHOTOS]):
-            width = int(generator.integers(64, 257))
-            height = int(width * generator.uniform(0.75, 1.33))
-            photo = Image.fromarray(images[position]).resize((width, height), Image.Resampling.BICUBIC)
-            photo.save(folder / str(names[label]) / f"{number:03d}.{'png' if number % 2 else 'jpg'}", quality=90)
+N_FOLDERS = 5  # of photos, with different images
 
 
 def compact(results: Results, seconds: float) -> dict[str, Any]:
@@ -56,25 +40,25 @@ def timed(**settings: Any) -> dict[str, Any]:
     return compact(results, time.perf_counter() - start)
 
 
+def photo_comparison(cifar10: Path, out: Path, number: int) -> dict[str, Any]:
+    """Return the comparison on one of the folders of photos, which is made if it is not there."""
+    folder = out / f"photos-{number}"
+    if not folder.exists():
+        enlarged_images(cifar10, folder, number)
+    return timed(data=folder, out=out / f"photos-{number}-comparison")
+
+
 def main() -> None:
     """Compare and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cifar10", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
-    photos = arguments.out / "photos"
-    if not photos.exists():
-        make_photos(arguments.cifar10, photos)
-    results = {
-        "photos": timed(data=photos, out=arguments.out / "photos-comparison"),
-        "cifar10": timed(
-            data=arguments.cifar10,
-            freeze=True,
-            seeds=[0, 1, 2, 3, 4],
-            epochs=10,
-            out=arguments.out / "cifar10-comparison",
-        ),
-    }
+    photos = [photo_comparison(arguments.cifar10, arguments.out, number) for number in range(N_FOLDERS)]
+    cifar10 = timed(
+        data=arguments.cifar10, freeze=True, seeds=[0, 1, 2, 3, 4], out=arguments.out / "cifar10-comparison"
+    )
+    results = {"photos": photos, "cifar10": cifar10}
     print(write("frozen", results))
 
 

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.photos --folder DIR`: decoding JPEGs into the cache, and features of a frozen encoder.
+"""`python -m benchmarks.photos --cifar10 FILE`: decoding JPEGs into the cache, and features of a frozen encoder.
 
-DIR has class folders of JPEGs, at least 200 in each of 10 classes for the features. All of it is decoded, from 200
-images of each class features are computed. Weights are random: they do not change the time. Writes results/photos.json.
+5,000 JPEGs of about 200 px are decoded, and the features of 2,000 of them are computed. Weights are random: they do not
+change the time. Writes results/photos.json.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.measure import ratio, summary, time_in_turns, write
+from benchmarks.photo_folders import mosaics
 from sincere.data.cache import decoded_images
 from sincere.data.catalog import load_dataset, load_source
 from sincere.data.class_folders import folder_files
@@ -33,7 +34,7 @@ from sincere.workflows.frozen_features import with_features
 
 SIZE = 128  # of the input for which images are decoded
 SIDES = (96, 160)  # of the encoder's input
-PER_CLASS = 200
+N_DECODED, N_FEATURES = 5000, 2000
 OURS, TORCHVISION, TIMM = "sincere", "torchvision ImageFolder, 2 workers", "timm, torchvision ImageFolder, 2 workers"
 
 
@@ -148,26 +149,20 @@ def measure_features(folder: Path, side: int, seconds: float) -> dict[str, Any]:
     return {"encoder": "lite0", "side": side, "batch_size_of_timm": batch_size, **found}
 
 
-def link_some(folder: Path, chosen: Path) -> None:
-    """Link the first images of each class into another folder."""
-    for top in sorted(path for path in folder.iterdir() if path.is_dir()):
-        (chosen / top.name).mkdir()
-        for path in sorted(top.iterdir())[:PER_CLASS]:
-            (chosen / top.name / path.name).symlink_to(path.resolve())
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, default=Path("data/jpegs"))
+    parser.add_argument("--cifar10", type=Path, required=True, help=".npz from whose images JPEGs are made")
     parser.add_argument("--seconds", type=float, default=60.0, help="minimum time for decoding, and for each size")
     options = parser.parse_args()
-    decoding = measure_decoding(options.folder, options.seconds)
-    print(f"decoding: times faster {decoding['times_faster']}")
     features = []
-    with tempfile.TemporaryDirectory() as chosen:
-        link_some(options.folder, Path(chosen))
+    with tempfile.TemporaryDirectory() as work:
+        folder, some = Path(work) / "all", Path(work) / "some"
+        mosaics(options.cifar10, folder, n_images=N_DECODED)
+        decoding = measure_decoding(folder, options.seconds)
+        print(f"decoding: times faster {decoding['times_faster']}")
+        mosaics(options.cifar10, some, n_images=N_FEATURES)
         for side in SIDES:
-            features.append(measure_features(Path(chosen), side, options.seconds))
+            features.append(measure_features(some, side, options.seconds))
             print(f"features at {side} px: times faster {features[-1]['times_faster']}")
     versions = {name: importlib.metadata.version(name) for name in ("pillow", "timm")}
     path = write("photos", {"more_versions": versions, "decoding": decoding, "features": features})

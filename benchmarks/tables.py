@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import RESULTS
-from sincere.catalog import loss_title
+from sincere.catalog import RAW_FEATURES, loss_title
 from sincere.records.estimates import Estimate
 from sincere.records.results import Results
 from sincere.report.tables import interval, number
@@ -202,8 +202,8 @@ def half_hour(results: dict[str, Any]) -> str:
     )
 
 
-def frozen(results: dict[str, Any], case: str) -> str:
-    about = results[case]
+def frozen_cifar10(results: dict[str, Any]) -> str:
+    about = results["cifar10"]
     metrics = {"margin": False, "knn1": True, "knn5": True, "linear": True}
     rows = []
     for summary in about["summaries"]:
@@ -213,16 +213,65 @@ def frozen(results: dict[str, Any], case: str) -> str:
         ]
         rows.append([loss_title(summary["loss"]), *cells])
     table = markdown(["", "margin", "1-NN", "5-NN", "linear probe"], rows)
-    pairs = [d for d in about["differences"] if (d["a"], d["b"]) == ("sincere", "supcon")]
     clauses = []
-    for d in pairs:
-        share = metrics[d["metric"]]
-        size = (
-            f"{number(d['estimate'], share=share)} [{number(d['low'], share=share)}, {number(d['high'], share=share)}]"
-        )
-        clauses.append(f"{d['metric']} {size}{'' if d['significant'] else ' (not significant)'}")
+    for metric, share in metrics.items():
+        d = sincere_minus_supcon(about, metric)
+        size = f"{number(d['estimate'], share=share)} {span(d, share=share)}"
+        clauses.append(f"{metric} {size}{'' if d['significant'] else ' (not significant)'}")
     counts = f"{about['n_train']:,} training and {about['n_test']:,} test images, {len(about['seeds'])} seeds"
     return f"{table}\n\nSINCERE minus SupCon: {'; '.join(clauses)}. {counts}. {described(results)}"
+
+
+def frozen_photos(results: dict[str, Any]) -> str:
+    folders = results["photos"]
+    losses = [summary["loss"] for summary in folders[0]["summaries"]]
+    rows, gains = [], dict[str, list[float]]()
+    for i, about in enumerate(folders):
+        of = {summary["loss"]: summary["metrics"] for summary in about["summaries"]}
+        knn1 = {loss: of[loss]["knn1"]["estimate"] for loss in losses}
+        for loss in losses:
+            gains.setdefault(loss, []).append(knn1[loss] - knn1[RAW_FEATURES])
+        d = sincere_minus_supcon(about, "margin")
+        margins = [number(of[loss]["margin"]["estimate"], share=False) for loss in ("sincere", "supcon")]
+        difference = f"{number(d['estimate'], share=False)} {span(d, share=False)}"
+        cells = [number(knn1[loss], share=True) for loss in losses]
+        rows.append([str(i), *cells, *margins, difference, f"{about['seconds']:.0f} s"])
+    titles = [loss_title(loss) for loss in losses]
+    header = ["folder", *(f"1-NN, {title}" for title in titles), "margin, SINCERE", "margin, SupCon"]
+    gained = "; ".join(
+        f"{loss_title(loss)} {100 * statistics.mean(values):+.1f} points "
+        f"({100 * min(values):+.1f} to {100 * max(values):+.1f})"
+        for loss, values in gains.items()
+        if loss != RAW_FEATURES
+    )
+    table = markdown([*header, "difference of the margins", "time"], rows)
+    counts = f"{folders[0]['n_train']:,} training and {folders[0]['n_test']:,} test images each"
+    return f"{table}\n\n1-NN above that of raw features, mean (range): {gained}. {counts}. {described(results)}"
+
+
+def sincere_minus_supcon(comparison: dict[str, Any], metric: str) -> dict[str, Any]:
+    wanted = ("sincere", "supcon", metric)
+    return next(d for d in comparison["differences"] if (d["a"], d["b"], d["metric"]) == wanted)
+
+
+def span(difference: dict[str, Any], *, share: bool) -> str:
+    return f"[{number(difference['low'], share=share)}, {number(difference['high'], share=share)}]"
+
+
+def photos(results: dict[str, Any]) -> str:
+    rows = []
+    decoding = results["decoding"]
+    cases = [(f"decoding {decoding['n_images']:,} JPEGs of about 200 px into the cache", decoding)]
+    cases += [
+        (f"features of {case['n_images']:,} JPEGs at {case['side']} px, decoding included", case)
+        for case in results["features"]
+    ]
+    for title, case in cases:
+        ours, theirs = list(case["cases"])[:2]
+        rates = [f"{case['cases'][name]['images_per_second']:,.0f}" for name in (ours, theirs)]
+        rows.append([title, *rates, times(case["times_faster"][theirs])])
+    header = ["images per second", "sincere", "torchvision's ImageFolder in a DataLoader with 2 workers", "speed-up"]
+    return f"{markdown(header, rows)}\n\n{described(results)}"
 
 
 def adapter(results: dict[str, Any]) -> str:
@@ -411,8 +460,9 @@ def tables() -> dict[str, str]:
         "kills": kills(json.loads((RESULTS / "kill_and_resume.json").read_text())),
         "shapes": shapes(json.loads((RESULTS / "shapes.json").read_text())),
         "half-hour": half_hour(json.loads((RESULTS / "half_hour.json").read_text())),
-        "frozen-photos": frozen(json.loads((RESULTS / "frozen.json").read_text()), "photos"),
-        "frozen-cifar10": frozen(json.loads((RESULTS / "frozen.json").read_text()), "cifar10"),
+        "frozen-photos": frozen_photos(json.loads((RESULTS / "frozen.json").read_text())),
+        "frozen-cifar10": frozen_cifar10(json.loads((RESULTS / "frozen.json").read_text())),
+        "photos": photos(json.loads((RESULTS / "photos.json").read_text())),
         "adapter": adapter(json.loads((RESULTS / "adapter.json").read_text())),
         "training": training(json.loads((RESULTS / "training.json").read_text())),
         "views": views(data),

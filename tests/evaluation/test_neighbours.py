@@ -17,7 +17,7 @@ from sincere.evaluation.neighbours import find_neighbours
 
 class PartOutputs:
     def __init__(self, images: Tensor) -> None:
-        self.images, self.labels, self.ids = images, images[:, 0].long(), images[:, 1].long()
+        self.inputs, self.labels, self.ids = images, images[:, 0].long(), images[:, 1].long()
 
 
 def unit(n: int, d: int, seed: int = 0) -> Tensor:

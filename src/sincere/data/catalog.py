@@ -83,7 +83,6 @@ def load_dataset(
         classes: Names of the classes to keep; all by default.
         size: Side of the network's input in pixels; by default that of the images, 96 to 160 for photos, 32 for small
             images of different sizes. Features have none.
-            Features have none.
         data_dir: Folder of named data sets in torchvision's layout; by default $SINCERE_HOME/datasets or
             ~/.cache/sincere/datasets.
         skip_bad_images: Whether to leave out images that cannot be read, instead of raising.

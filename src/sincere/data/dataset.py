@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import sqrt
 from typing import Literal, Protocol
 
 import numpy as np
@@ -15,10 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sincere import checks
+from sincere.data.channel_sums import mean_and_std
 from sincere.data.splits import stratified_split
 from sincere.errors import DataError
 
 CHUNK_BYTES = 64 * 10**6  # of pixels that are read at a time
+VALUES = np.arange(256)  # of a pixel
 
 
 class Items(Protocol):
@@ -178,22 +179,15 @@ def channel_statistics(
     """Return mean and standard deviation of each channel, scaled to [0, 1].
 
     They are computed from the counts of the 256 values, so sums are exact, and the memory is about twice `chunk_bytes`.
-    A constant channel has a standard deviation of 1, so that normalising by it is safe.
+    A constant channel has a standard deviation of 1: see `mean_and_std`.
     """
     n_channels = samples.items.shape[1]
     counts = np.zeros((n_channels, 256), dtype=np.int64)
     for pixels in samples.batches(chunk_bytes):
         for channel in range(n_channels):
             counts[channel] += torch.bincount(pixels[:, channel].flatten(), minlength=256).cpu().numpy()
-    means, stds = [], []
-    for channel_counts in counts.tolist():
-        count = sum(channel_counts)
-        total = sum(value * n for value, n in enumerate(channel_counts))
-        squares = sum(value * value * n for value, n in enumerate(channel_counts))
-        spread = count * squares - total * total  # Python integers: exact, no cancellation
-        means.append(total / count / 255)
-        stds.append(sqrt(spread) / count / 255 if spread else 1.0)
-    return tuple(means), tuple(stds)
+    sums = np.stack([counts @ VALUES, counts @ VALUES**2], axis=1)
+    return mean_and_std(sums, int(counts[0].sum()))
 
 
 def check_dataset(dataset: Dataset) -> Dataset:
