@@ -248,9 +248,12 @@ class CustomAugmentation:
     Attributes:
         augment: Maps a batch of uint8 images (n, c, h, w) and a random seed to views (n, c, size, size), uint8 or float
             in [0, 1].
+        in_threads: Whether other threads may call it while the network computes. Not so if it takes its random numbers
+            from a global generator, which the network uses, too.
     """
 
     augment: Callable[[Any, int], Any]
+    in_threads: bool = True
 
 
 AUGMENTATIONS: dict[str, Augmentation | CustomAugmentation] = {

@@ -48,6 +48,7 @@ class NamedSet:
         return self.folder is None or (root / self.folder).is_dir()
 
 
+PARQUET = (".parquet", ".pq")  # suffixes
 _NAMED = "sincere.data.torchvision_sets"
 DATASETS: dict[str, NamedSet] = {
     "digits": NamedSet(f"{_NAMED}:digits", "handwritten digits, grey, in scikit-learn", 1438, 359, 10, 8, None),
@@ -66,7 +67,7 @@ DATASETS: dict[str, NamedSet] = {
 
 
 def load_dataset(
-    source: str | Path,
+    source: str | Path | object,
     *,
     classes: Sequence[str] | None = None,
     size: int | None = None,
@@ -79,7 +80,7 @@ def load_dataset(
     """Load a data set by name, a folder of class folders, an .npz of images or features, or a .parquet of features.
 
     Args:
-        source: Name, folder or file.
+        source: Name, folder or file; or arrays, tensors or a torch Dataset, as in `train`.
         classes: Names of the classes to keep; all by default.
         size: Side of the network's input in pixels; by default that of the images, 96 to 160 for photos, 32 for small
             images of different sizes. Features have none.
@@ -112,9 +113,14 @@ def load_dataset(
     return data
 
 
-def load_source(source: str | Path, options: LoadOptions, *, classes: Sequence[str] | None = None) -> Dataset:
+def load_source(source: str | Path | object, options: LoadOptions, *, classes: Sequence[str] | None = None) -> Dataset:
     """Load a data set with all options; see `load_dataset`."""
-    dataset = _load(source, options)
+    if isinstance(source, str | Path):
+        dataset = _load(source, options)
+    else:
+        from sincere.data.python_data import python_data
+
+        dataset = python_data("data", source)(options)
     return dataset if classes is None else dataset.select_classes(classes)
 
 
@@ -126,11 +132,14 @@ def _load(source: str | Path, settings: LoadOptions) -> Dataset:
         raise DataError(f"data: {source} was given in Python; pass it again, as data=")
     if not source:  # an empty path would be the current folder
         raise DataError(f"data: must not be empty; the names are {', '.join(DATASETS)}")
+    is_parquet = path.suffix.lower() in PARQUET
+    if path.is_dir() and is_parquet:
+        raise DataError(f"{path}: is a folder; give one file, or join its files into one")
     if path.is_dir():
         from sincere.data.folder import load_folder
 
         return load_folder(path, settings)
-    if path.is_file() and path.suffix.lower() == ".parquet":
+    if path.is_file() and is_parquet:
         from sincere.data.parquet import load_parquet
 
         return load_parquet(path, settings)
@@ -138,6 +147,8 @@ def _load(source: str | Path, settings: LoadOptions) -> Dataset:
         from sincere.data.npz import load_npz
 
         return load_npz(path, settings)
+    if is_parquet or path.suffix.lower() == ".npz":
+        raise DataError(f"{path}: no such file")
     near = get_close_matches(str(source).lower(), DATASETS, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"the names are {', '.join(DATASETS)}"
     known = "a data set's name nor a folder nor an .npz or .parquet file"

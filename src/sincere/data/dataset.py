@@ -164,11 +164,32 @@ class Dataset:
                 digest.update(items.cpu().contiguous().numpy().data)
         return digest.hexdigest()[:16]
 
+    @property
+    def texts_digest(self) -> str:
+        """Content hash of the texts of the test samples, which the report shows; empty without texts.
+
+        It is not part of `digest`, because texts do not change what is trained and measured.
+        """
+        texts = self.test.texts
+        return (
+            ""
+            if texts is None
+            else hashlib.sha256("\0".join(texts.tolist()).encode("utf-8", "replace")).hexdigest()[:16]
+        )
+
     def validation_split(self, fraction: float = 0.1, *, seed: int = 0) -> tuple[Samples, Samples]:
         """Split the training samples, stratified by class, into training and validation samples.
 
         Neither is augmented: augmentation is done by the data loader of a training run.
+
+        Raises:
+            DataError: A class has a single training sample.
         """
+        sizes = np.bincount(self.train.labels, minlength=len(self.class_names))
+        if sizes.min() < 2:
+            kind = self.noun.removesuffix("s")
+            single = f"class {self.class_names[sizes.argmin()]!r} has a single training {kind}"
+            raise DataError(f"{self.name}: {single}, so that none can be held out; add more, or set validation to 0")
         rest, held_out = stratified_split(self.train.labels, fraction, seed=seed)
         return self.train.subset(rest), self.train.subset(held_out)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import warnings
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -32,7 +33,8 @@ def _formats() -> tuple[str, ...]:
 
 def open_image(source: Path | IO[bytes]) -> Image.Image:
     """Open an image of one of `FORMATS`, whatever its suffix; no external program is started."""
-    return Image.open(source, formats=_formats())
+    with warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning):  # twice that is an error
+        return Image.open(source, formats=_formats())
 
 
 def decode(path: Path, size: int | None, *, grey: bool) -> NDArray[np.uint8]:
@@ -71,7 +73,8 @@ class BadImageError(DataError):
 
 
 def _bad(path: Path, error: Exception) -> BadImageError:
-    return BadImageError(f"{path}: cannot be read as an image ({first_line(error)}); remove it or pass skip_bad_images")
+    remedy = "remove it, or leave out such files with --skip-bad-images (skip_bad_images=True in Python)"
+    return BadImageError(f"{path}: cannot be read as an image ({first_line(error)}); {remedy}")
 
 
 def convert(image: Image.Image, size: int | None, *, grey: bool) -> NDArray[np.uint8]:

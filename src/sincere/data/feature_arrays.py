@@ -77,13 +77,25 @@ def features_dataset(
         arrays = " and ".join(part.features.name for part in parts)
         got = f"{widths[0]:,} and {widths[1]:,}"
         raise DataError(f"{train.features.path}: {arrays} must have the same number of features; got {got}")
-    labels, names = encode_labels(train.labels.path, [part.labels for part in parts], class_names, noun=NOUN)
+    stored = [part.labels for part in parts]
+    if rows is not None:  # a class may occur only in rows that are left out
+        stored = [replace(train.labels, values=train.labels.values[chosen]) for chosen in rows]
+    labels, names = encode_labels(train.labels.path, stored, class_names, noun=NOUN)
     if test is None and rows is None:  # before features are converted: a class may be too small
         rows, note = split_by_class(train.labels, labels[0], names, seed=options.seed, noun=NOUN, remedy=remedy)
-        notes = (*notes, note)
-    samples = [_samples(part, encoded, options) for part, encoded in zip(parts, labels, strict=True)]
-    if rows is not None:
-        samples = [samples[0].subset(chosen) for chosen in rows]
+        labels, notes = [labels[0][chosen] for chosen in rows], (*notes, note)
+    items = [_placed(part.features, options) for part in parts]
+    texts = [None if part.texts is None else _shortened(part.texts) for part in parts]
+    if rows is None:
+        samples = [
+            replace(all_samples(values, encoded), texts=shown)
+            for values, encoded, shown in zip(items, labels, texts, strict=True)
+        ]
+    else:
+        samples = [
+            Samples(items[0], encoded, chosen, chosen, texts=None if texts[0] is None else texts[0][chosen])
+            for chosen, encoded in zip(rows, labels, strict=True)
+        ]
     return check_dataset(
         Dataset(name, samples[0], samples[1], names, size=0, mean=(), std=(), augmentation="none", notes=notes)
     )
@@ -105,12 +117,11 @@ def _check_shape(part: FeaturePart) -> None:
         raise texts.refuse(f"must be strings of shape ({shape[0]},)", got)
 
 
-def _samples(part: FeaturePart, labels: NDArray[np.int64], options: LoadOptions) -> Samples:
-    values = torch.from_numpy(finite_float32(part.features))
+def _placed(features: NamedArray, options: LoadOptions) -> Features:
+    values = torch.from_numpy(finite_float32(features))
     if fits_in_memory(values.numel() * values.element_size(), options.device):
         values = values.to(options.device)
-    samples = all_samples(Features(values), labels)
-    return samples if part.texts is None else replace(samples, texts=_shortened(part.texts))
+    return Features(values)
 
 
 def finite_float32(array: NamedArray, *, first_row: int = 0) -> NDArray[np.float32]:

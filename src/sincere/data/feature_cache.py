@@ -1,15 +1,18 @@
 """Computed features on disk: one file that is filled block by block, so that an interrupted computation resumes.
 
 Every finished block has a file with its checksum beside it. A missing or damaged block is computed again. Several
-processes may fill the same file: they write the same values.
+processes may fill the same file: they write the same values. When all entries together grow too large, those are
+removed that have not been used for longest.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import time
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +24,9 @@ from sincere.errors import DataError, first_line
 from sincere.records.files import write_atomic
 
 FEATURES = "features.bin"
-BLOCK = 1024  # samples; always the same, because the last bits of a feature may depend on the batch it was computed in
+BLOCK = 256  # samples; always the same, because the last bits of a feature may depend on the batch it was computed in
+LIMIT_BYTES = 20 * 10**9  # of all entries
+IN_USE_SECONDS = 24 * 3600.0  # entries that were used within this time are not removed
 
 Rows = NDArray[np.float32]
 Block = Callable[[NDArray[np.int64]], Rows]
@@ -30,8 +35,10 @@ Block = Callable[[NDArray[np.int64]], Rows]
 def cached_features(path: Path, compute: Block, shape: tuple[int, ...], *, progress: Progress | None = None) -> Rows:
     """Return features of this shape (n, ...), memory-mapped from the cache entry at `path`.
 
+    A complete entry is only read, so that the disk may be write-protected.
+
     Args:
-        path: Folder of the entry; other entries whose names begin alike, up to the first "-", are removed.
+        path: Folder of the entry.
         compute: Maps positions to their features; called for the blocks that are missing.
         shape: Shape of all features; the first axis counts the samples.
         progress: Called with (done, total) samples while features are computed.
@@ -40,29 +47,53 @@ def cached_features(path: Path, compute: Block, shape: tuple[int, ...], *, progr
         DataError: The cache cannot be written.
     """
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        file = path / FEATURES
-        n_bytes = 4 * int(np.prod(shape))
-        if not file.is_file() or file.stat().st_size != n_bytes:
-            _start(path, n_bytes)
-        values: Rows = np.memmap(file, dtype=np.float32, mode="r+", shape=shape)
-        blocks = [np.arange(start, min(start + BLOCK, shape[0])) for start in range(0, shape[0], BLOCK)]
-        missing = [i for i, rows in enumerate(blocks) if not _is_intact(path, i, values[rows[0] : rows[-1] + 1])]
-        n_done = shape[0] - sum(len(blocks[i]) for i in missing)
-        for i in missing:
-            rows = blocks[i]
-            computed = np.ascontiguousarray(compute(rows), dtype=np.float32)
-            values[rows[0] : rows[-1] + 1] = computed
-            values.flush()  # type: ignore[attr-defined]
-            write_atomic(path / _mark(i), str(zlib.crc32(computed.data)))
-            n_done += len(rows)
-            if progress is not None:
-                progress(n_done, shape[0])
+        missing = _missing(path, shape)
+        if missing:
+            _fill(path, compute, shape, missing, progress)
     except OSError as error:
         remedy = "make room or choose another folder with $SINCERE_HOME"
         raise DataError(f"{path.parent}: cached features cannot be written ({first_line(error)}); {remedy}") from error
-    _remove_others(path)
-    return values
+    with suppress(OSError):
+        os.utime(path)  # the time of its last use
+    return _mapped(path, shape)
+
+
+def _fill(path: Path, compute: Block, shape: tuple[int, ...], missing: list[slice], progress: Progress | None) -> None:
+    """Compute the missing blocks of an entry, which is made if there is none."""
+    path.mkdir(parents=True, exist_ok=True)
+    file, n_bytes = path / FEATURES, _n_bytes(shape)
+    if not file.is_file() or file.stat().st_size != n_bytes:
+        make_room(path, n_bytes)
+        _start(path, n_bytes)
+    values: Rows = np.memmap(file, dtype=np.float32, mode="r+", shape=shape)
+    n_done = shape[0] - sum(rows.stop - rows.start for rows in missing)
+    for rows in missing:
+        computed = np.ascontiguousarray(compute(np.arange(rows.start, rows.stop)), dtype=np.float32)
+        values[rows] = computed
+        values.flush()  # type: ignore[attr-defined]
+        write_atomic(path / _mark(rows), str(zlib.crc32(computed.data)))
+        n_done += len(computed)
+        if progress is not None:
+            progress(n_done, shape[0])
+
+
+def _missing(path: Path, shape: tuple[int, ...]) -> list[slice]:
+    """Return the blocks of an entry that were not finished, or are not what was written."""
+    blocks = [slice(start, min(start + BLOCK, shape[0])) for start in range(0, shape[0], BLOCK)]
+    file = path / FEATURES
+    if not file.is_file() or file.stat().st_size != _n_bytes(shape):
+        return blocks
+    values = _mapped(path, shape)
+    return [rows for rows in blocks if not _is_intact(path / _mark(rows), values[rows])]
+
+
+def _mapped(path: Path, shape: tuple[int, ...]) -> Rows:
+    """Return the values of an entry; changes of them would not reach the file."""
+    return np.memmap(path / FEATURES, dtype=np.float32, mode="c", shape=shape)
+
+
+def _n_bytes(shape: tuple[int, ...]) -> int:
+    return 4 * int(np.prod(shape))
 
 
 def _start(path: Path, n_bytes: int) -> None:
@@ -74,20 +105,31 @@ def _start(path: Path, n_bytes: int) -> None:
         file.truncate(n_bytes)
 
 
-def _mark(block: int) -> str:
-    return f"block-{block:06d}"
+def _mark(rows: slice) -> str:
+    return f"block-{rows.start // BLOCK:06d}"
 
 
-def _is_intact(path: Path, block: int, values: Rows) -> bool:
+def _is_intact(mark: Path, values: Rows) -> bool:
     """Return whether a block was finished and is what was written."""
     try:
-        return (path / _mark(block)).read_bytes() == str(zlib.crc32(np.ascontiguousarray(values).data)).encode()
+        return mark.read_bytes() == str(zlib.crc32(np.ascontiguousarray(values).data)).encode()
     except OSError:
         return False
 
 
-def _remove_others(path: Path) -> None:
-    subject = path.name.split("-")[0]
-    for older in path.parent.glob(f"{subject}-*"):
-        if older != path and os.path.isdir(older):
-            shutil.rmtree(older, ignore_errors=True)
+def make_room(path: Path, n_bytes: int) -> None:
+    """Remove the entries that were not used for longest, until there is room for one of `n_bytes` within the limit.
+
+    Entries of the last day stay: other processes may be using or filling them.
+    """
+    sizes = {}
+    for entry in path.parent.iterdir():
+        with suppress(OSError):  # another process may be removing it
+            if entry != path and (entry / FEATURES).is_file():
+                sizes[entry] = (entry.stat().st_mtime, (entry / FEATURES).stat().st_size)
+    total = n_bytes + sum(size for _, size in sizes.values())
+    for entry, (used, size) in sorted(sizes.items(), key=lambda item: item[1]):
+        if total <= LIMIT_BYTES or time.time() - used < IN_USE_SECONDS:
+            return
+        shutil.rmtree(entry, ignore_errors=True)
+        total -= size

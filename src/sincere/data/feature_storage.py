@@ -18,8 +18,8 @@ class Features:
 
     Attributes:
         values: Features (n, d).
-        versions: Features of augmented versions of each sample (n, versions, d), from which views are drawn; None to
-            draw them from `values`.
+        versions: Features of augmented versions of each sample (n, versions, d), from which views are drawn as well;
+            None to draw them from `values` only.
     """
 
     values: Tensor
@@ -36,10 +36,12 @@ class Features:
         return self.values[torch.as_tensor(positions, device=self.values.device)].float()
 
     def gather_versions(self, positions: NDArray[np.int64]) -> Tensor:
-        """Return what views are drawn from: (k, versions, d), or (k, d) without versions, as float32."""
+        """Return what views are drawn from: (k, 1 + versions, d), or (k, d) without versions, as float32."""
+        values = self.gather(positions)
         if self.versions is None:
-            return self.gather(positions)
-        return self.versions[torch.as_tensor(positions, device=self.versions.device)].float()
+            return values
+        versions = self.versions[torch.as_tensor(positions, device=self.versions.device)].float()
+        return torch.cat([values[:, None], versions.to(values.device)], dim=1)
 
 
 def place_features(values: NDArray[np.float32] | Tensor, device: torch.device | str) -> Tensor:

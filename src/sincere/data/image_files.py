@@ -90,8 +90,9 @@ def files_dataset(
     facts = file_facts(join_lists([train.files, test.files]), settings.cache)
     photos, size = are_photos(facts), settings.size or default_size(facts, settings)
     if photos and settings.size is None:
-        sides = facts.sides[facts.sides > 0]
-        notes = (*notes, f"images of {sides.min()} to {sides.max()} px are taken at {size} px; --size sets another")
+        low, high = (int(edge(facts.sides[facts.sides > 0])) for edge in (np.min, np.max))
+        sides = f"{low} px" if low == high else f"{low} to {high} px"
+        notes = (*notes, f"images of {sides} are taken at {size} px; --size sets another")
     frozen = photos if settings.frozen is None else settings.frozen
     side = size if frozen else stored_side(facts, size)  # a frozen encoder sees no crops
     grey = not bool((facts.kinds == COLOUR).any())

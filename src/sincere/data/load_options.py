@@ -37,7 +37,9 @@ class LoadOptions:
         cache: Folder of decoded images.
         download: Whether to download a missing data set.
         skip_bad_images: Whether to leave out images that cannot be read, instead of raising.
-        frozen: Whether a pretrained encoder that stays frozen will see the images; None: if they are photos.
+        frozen: Whether a frozen encoder will see the images, so that they are stored at the input size; None: if they
+            are photos.
+        enlarge: Whether the default input size of small images is 96 px, for a frozen encoder with ImageNet weights.
         seed: Random seed of the train/test split, for folders and files without one.
         device: Device that holds the pixels or features if they fit into its memory.
         cache_limit_bytes: Data sets with more bytes of pixels are not cached but decoded on every access.
@@ -53,6 +55,7 @@ class LoadOptions:
     download: bool = True
     skip_bad_images: bool = False
     frozen: bool | None = False
+    enlarge: bool = False
     seed: int = 0
     device: torch.device | str = "cpu"
     cache_limit_bytes: int = CACHE_LIMIT_BYTES
@@ -67,6 +70,6 @@ class LoadOptions:
     def input_size(self, side: int) -> int:
         """Return the side of the network's input for images of this side that are no photos.
 
-        It is their own, but at least 96 px for a frozen encoder, which has learned from larger images.
+        It is their own, but with `enlarge` at least 96 px.
         """
-        return self.size or (max(side, SMALLEST_PRETRAINED) if self.frozen else side)
+        return self.size or (max(side, SMALLEST_PRETRAINED) if self.enlarge else side)

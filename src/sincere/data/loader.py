@@ -64,7 +64,7 @@ class ViewLoader:
         make_views: Makes views (n, n_views, ...) of the items, given the id and the visit number of each sample.
         device: Where views are computed.
         share: The part of each batch that this process takes, where several processes share a batch.
-
+        in_threads: Whether `make_views` may run in other threads, while the network computes.
     """
 
     samples: Samples
@@ -72,11 +72,12 @@ class ViewLoader:
     make_views: ViewMaker
     device: torch.device | str = "cpu"
     share: slice = field(default_factory=lambda: WHOLE)
+    in_threads: bool = True
 
     def batch(self, step: int, part: slice = WHOLE) -> Batch:
         """Return this process's share of batch `step`, counted from 0 over all epochs, or a part of that share.
 
-        The views of an image do not depend on `share` and `part`.
+        The views of an image do not depend on `share` and `part`, except those of a caller's own augmentation.
         """
         chosen, counts = (values[self.share][part] for values in (self.sampler.batch(step), self.sampler.visits(step)))
         items = self._gather(self.samples.positions[chosen]).to(self.device)
@@ -113,6 +114,9 @@ class ViewLoader:
 
     def _prefetch(self, make: Callable[[int], Batch], n: int) -> Generator[Batch, None, None]:
         """Yield the results of `make` for 0 to n - 1, in order; `WORKERS` threads compute the next ones."""
+        if not self.in_threads:
+            yield from map(make, range(n))
+            return
         n_workers = min(WORKERS, n)
         if n_workers <= 0:
             return

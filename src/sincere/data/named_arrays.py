@@ -49,6 +49,10 @@ def check_labels(labels: NamedArray, n_samples: int) -> None:
     if kind not in "iuUS" or values.shape != (n_samples,):
         whole = kind == "f" and bool(np.isfinite(values).all()) and bool((values == np.rint(values)).all())
         remedy = f"Convert them with {labels.name}.astype(int)" if whole else ""
+        if kind == "O":
+            remedy = f"Convert them with {labels.name}.astype(str)"
+        elif values.ndim == 2 and len(values) == n_samples:
+            remedy = f"If each row is one-hot, convert them with {labels.name}.argmax(axis=1)"
         got = f"{values.dtype} of shape {values.shape}"
         raise labels.refuse(f"must be integers or strings of shape ({n_samples},)", got, remedy)
     if kind in "iu":

@@ -50,7 +50,7 @@ def load_members(path: Path, file: Members, settings: LoadOptions) -> Dataset:
 
 
 def _features(path: Path, file: Members, settings: LoadOptions) -> Dataset:
-    prefixes = part_prefixes(path, file.files, FEATURES)
+    prefixes, notes = part_prefixes(path, file.files, FEATURES)
     train, *test = (
         FeaturePart(
             labels=read_member(path, file, f"{prefix}labels"),
@@ -60,19 +60,22 @@ def _features(path: Path, file: Members, settings: LoadOptions) -> Dataset:
         for prefix in prefixes
     )
     names = read_optional(path, file, "class_names")
-    return features_dataset(path.stem, train, test[0] if test else None, class_names=names, options=settings)
+    return features_dataset(
+        path.stem, train, test[0] if test else None, class_names=names, notes=notes, options=settings
+    )
 
 
 def _images(path: Path, file: Members, settings: LoadOptions) -> Dataset:
-    prefixes = part_prefixes(path, file.files, IMAGES)
+    prefixes, left_out = part_prefixes(path, file.files, IMAGES)
     given = read_optional(path, file, "class_names")
     parts = [_read_part(path, file, f"{prefix}{IMAGES}", f"{prefix}labels") for prefix in prefixes]
     shapes = [shape for _, shape, _ in parts]
     if len(set(shapes)) > 1:
-        raise DataError(f"{path}: train_images and test_images must be of one size; got {shapes[0]} and {shapes[1]}")
+        names_of_parts = " and ".join(f"{prefix}{IMAGES}" for prefix in prefixes)
+        raise DataError(f"{path}: {names_of_parts} must be of one size; got {shapes[0]} and {shapes[1]}")
     labels, names = encode_labels(path, [part_labels for _, _, part_labels in parts], given)
     height, width, n_channels = shapes[0]
-    side, notes = min(height, width), list[str]()
+    side, notes = min(height, width), list(left_out)
     if height != width:
         kept = f"the centre {side} x {side} px are kept, as for image files"
         notes.append(f"{path}: images are {height} x {width} px (height x width); {kept}")

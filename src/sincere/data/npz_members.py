@@ -39,7 +39,8 @@ def open_npz(path: Path) -> Iterator[NpzFile]:
         DataError: It is none, or is damaged.
     """
     if not zipfile.is_zipfile(path):  # numpy would take it for a pickle
-        raise DataError(f"{path}: is not a readable .npz (no zip archive)")
+        remedy = "" if path.suffix.lower() == ".npz" else "; data are a folder of class folders, an .npz or a .parquet"
+        raise DataError(f"{path}: is not a readable .npz (no zip archive){remedy}")
     try:
         file = np.load(path, allow_pickle=False)
     except Exception as error:  # on damaged files zlib, zipfile and numpy's header parser raise almost anything
@@ -70,20 +71,26 @@ def kind_of_samples(path: Path, members: list[str]) -> str:
     return FEATURES if found[FEATURES] else IMAGES
 
 
-def _names(kind: str) -> tuple[str, str, str]:
-    return f"train_{kind}", f"test_{kind}", kind
+def _names(kind: str) -> tuple[str, ...]:
+    return f"train_{kind}", f"test_{kind}", f"val_{kind}", kind
 
 
-def part_prefixes(path: Path, members: list[str], kind: str) -> list[str]:
-    """Return what the names of the arrays of each part begin with: train and test, or a single one to be split.
+def part_prefixes(path: Path, members: list[str], kind: str) -> tuple[list[str], tuple[str, ...]]:
+    """Return what the names of the arrays of each part begin with, and notes for the user.
+
+    There are train and test, train and val, or a single part to be split.
 
     Raises:
-        DataError: An array is missing.
+        DataError: An array is missing, or it is not clear what texts belong to.
     """
-    present = set(members)
-    train, test, single = ({f"{prefix}{kind}", f"{prefix}labels"} for prefix in ("train_", "test_", ""))
+    present, notes = set(members), tuple[str, ...]()
+    train, test, val, single = ({f"{prefix}{kind}", f"{prefix}labels"} for prefix in ("train_", "test_", "val_", ""))
     if present & test:
         prefixes = ["train_", "test_"]
+        if present & val:
+            notes = (f"{path}: the arrays of the validation part are left out, because there is a test part",)
+    elif present & val:
+        prefixes = ["train_", "val_"]
     elif present & train and present & single:
         both = f"has train_{kind} or train_labels beside {kind} or labels, and no test part"
         raise DataError(f"{path}: {both}; keep one pair, or name the other test_{kind} and test_labels")
@@ -92,7 +99,10 @@ def part_prefixes(path: Path, members: list[str], kind: str) -> list[str]:
     for name in (f"{prefix}{end}" for prefix in prefixes for end in (kind, "labels")):
         if name not in present:
             raise DataError(f"{path}: array {name!r} is missing; it has {', '.join(sorted(present)) or 'none'}")
-    return prefixes
+    if "texts" in present and "" not in prefixes:
+        parts = " and ".join(f"{prefix}texts" for prefix in prefixes)
+        raise DataError(f"{path}: array 'texts' must be split like the features, into {parts}")
+    return prefixes, notes
 
 
 def read_member(path: Path, file: Members, name: str) -> NamedArray:

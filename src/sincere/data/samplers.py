@@ -54,10 +54,10 @@ class Sampler(ABC):
     def visits(self, step: int) -> Indices:
         """Return a visit number for each image of batch `step`; no image ever has the same number twice."""
 
-    def describe(self, n_views: int) -> tuple[str, str | None]:
+    def describe(self, n_views: int, *, noun: str = "images") -> tuple[str, str | None]:
         """Return a line with the mean number of positives per anchor in the first epoch, and a warning or None.
 
-        A repeated image is counted once: a copy of the anchor is not a positive.
+        `noun` is what the samples are called. A repeated image is counted once: a copy of the anchor is not a positive.
         """
         positives, without, anchors = 0.0, 0, 0
         for step in range(min(self.n_batches, 50)):
@@ -65,7 +65,7 @@ class Sampler(ABC):
             _, inverse, counts = np.unique(self.labels[different], return_inverse=True, return_counts=True)
             each = counts[inverse] * n_views - 1
             positives, without, anchors = positives + each.sum(), without + (each == 0).sum(), anchors + len(each)
-        line = f"batches of {self.batch_size} images x {n_views} views: {positives / anchors:.1f} positives per anchor"
+        line = f"batches of {self.batch_size} {noun} x {n_views} views: {positives / anchors:.1f} positives per anchor"
         warning = f"{without / anchors:.0%} of the anchors have no positive and contribute nothing to the loss"
         return line, warning if without else None
 
@@ -168,7 +168,7 @@ def make_sampler(
             fitting = [k for k in range(fewest, batch_size // 2 + 1) if batch_size % k == 0]
             if not fitting:
                 requirement = f"batch_size must be K images of each of P classes, K at least {fewest} and P at least 2"
-                remedy = f"with {n_classes} classes, {2 * fewest} would do"
+                remedy = f"With {n_classes} classes, {2 * fewest} would do"
                 raise InputValueError(checks.wording(caller, requirement, batch_size, remedy))
             images_per_class = fitting[0]
         return PByKSampler(labels, batch_size, seed=seed, images_per_class=images_per_class)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import affine_grid, avg_pool2d, grid_sample
 
 from sincere import checks
-from sincere.catalog import AUGMENTATIONS, Augmentation, CustomAugmentation
+from sincere.catalog import AUGMENTATIONS, PYTHON, Augmentation, CustomAugmentation
 from sincere.data.colour import grey, jitter
 from sincere.data.counter_rng import CounterRNG
 from sincere.errors import InputValueError
@@ -26,7 +26,14 @@ CROP_TRIES = 10  # as torchvision; after that, the centre
 
 
 def named_augmentation(name: str, *, mirror_is_same_class: bool = True) -> Augmentation | CustomAugmentation:
-    """Return an augmentation by name, without flips where a mirrored image may not be of its class."""
+    """Return an augmentation by name, without flips where a mirrored image may not be of its class.
+
+    Raises:
+        InputValueError: There is no such name, or it is one that was given in Python and is not given now.
+    """
+    if name.startswith(PYTHON) and name not in AUGMENTATIONS:
+        requirement = "augmentation was given in Python and must be given again, as augmentation="
+        raise InputValueError(checks.wording("views", requirement, name))
     chosen = AUGMENTATIONS[checks.choice("views", "augmentation", name, AUGMENTATIONS)]
     if mirror_is_same_class or isinstance(chosen, CustomAugmentation):
         return chosen
@@ -99,6 +106,9 @@ def custom_view(images: Tensor, rng: CounterRNG, augmentation: CustomAugmentatio
         got = tuple(views.shape) if isinstance(views, Tensor) else type(views).__name__
         requirement = f"augmentation must return a tensor of shape {shape}, images of the network's input size"
         raise InputValueError(checks.wording("views", requirement, got))
+    if views.dtype != torch.uint8 and not views.is_floating_point():
+        requirement = "augmentation must return uint8, or floating-point values in [0, 1]"
+        raise InputValueError(checks.wording("views", requirement, views.dtype))
     return views.float() / 255 if views.dtype == torch.uint8 else views.float()
 
 

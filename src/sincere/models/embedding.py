@@ -36,6 +36,7 @@ WEIGHTS, SPEC = "model.safetensors", "model.json"
 # their value. (Augmentations take torchvision's 0.2989 for red instead, see `data.colour`.)
 _LUMA = (0.299, 0.587, 0.114)
 REMEDY = "copy it again, or train again"
+TRIAL_IMAGES = 2  # with which an encoder is tried
 
 
 class Preparation(nn.Module):
@@ -130,6 +131,8 @@ class EmbeddingModel(nn.Module):
         spec = self.spec
         if spec.stem is not None:
             stem_text += " (that of its weights)"
+        if spec.norm == "group":
+            stem_text += ", group norms"
         shape = f"{spec.size} x {spec.size} px, {'grey' if spec.channels == 1 else 'colour'}"
         head = f"head {spec.head}, {spec.dim} dimensions"
         origin = f"; {self.origin}" if self.origin else ""
@@ -250,22 +253,27 @@ def _timm_input(spec: ModelSpec) -> ModelSpec:
 
 @torch.no_grad()
 def _n_features(encoder: nn.Module, spec: ModelSpec) -> int:
-    """Return the dimension of the encoder's output, from one black image."""
+    """Return the dimension of the encoder's output, from two black images.
+
+    Raises:
+        InputValueError: It does not take such images, or does not return features (2, d).
+    """
     if spec.n_features is not None:
         return spec.n_features
     training = encoder.training
+    shape = (TRIAL_IMAGES, spec.channels, spec.size, spec.size)
     try:
-        output: Tensor = encoder.eval()(torch.zeros(1, spec.channels, spec.size, spec.size))
+        output: Tensor = encoder.eval()(torch.zeros(shape))
     except (RuntimeError, AssertionError) as error:
-        reason = first_line(error)
-        requirement = f"encoder {spec.encoder} must take images of {spec.size} px ({reason})"
-        raise InputValueError(checks.wording("model", requirement, spec.size)) from error
+        requirement = f"encoder {spec.encoder} must take images of shape {shape}"
+        raise InputValueError(checks.wording("model", requirement, first_line(error))) from error
     finally:
         encoder.train(training)
-    if not isinstance(output, Tensor) or output.ndim != 2:
-        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        requirement = f"encoder {spec.encoder} must return features of shape (n, d)"
-        raise InputValueError(checks.wording("model", requirement, shape))
+    got = f"{output.dtype} of shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+    sound = isinstance(output, Tensor) and output.ndim == 2 and len(output) == TRIAL_IMAGES and output.shape[1] > 0
+    if not sound or not output.is_floating_point():
+        requirement = f"encoder {spec.encoder} must return floating-point features of shape ({TRIAL_IMAGES}, d) here"
+        raise InputValueError(checks.wording("model", requirement, got))
     return output.shape[1]
 
 

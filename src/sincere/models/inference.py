@@ -14,7 +14,9 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_conv_bn_weights
 
 from sincere.models.lite0 import SameConv2d
 
-PIXELS = 2**18  # of the input that a thread computes at once: what it needs then stays in the processor's cache
+# What a thread computes at once. It does not depend on the number of threads, so that the features do not.
+PIXELS = 2**18  # of the input: what it needs then stays in the CPU's cache
+MOST_IMAGES = 32
 
 
 def for_inference(encoder: nn.Module, *, prepare: nn.Module | None = None) -> nn.Module:
@@ -52,7 +54,7 @@ class InferenceEncoder(nn.Module):
             return self._features(images)
         n_threads = torch.get_num_threads()
         pixels = self.prepare(images[:1])[0, 0].numel()
-        parts = images.split(min(max(1, PIXELS // pixels), -(-len(images) // n_threads)))
+        parts = images.split(min(max(1, PIXELS // pixels), MOST_IMAGES))  # whatever the number of threads
         if n_threads == 1:
             return torch.cat([self._features(part) for part in parts])
         half = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None

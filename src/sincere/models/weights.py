@@ -31,6 +31,7 @@ CLASSIFIER = re.compile(r"(fc|classifier|head)\.")
 PREFIX = re.compile(r"((module|encoder|backbone|model|_orig_mod)\.){0,4}")
 NESTED = ("state_dict", "model")  # keys under which training scripts store the weights
 SHOWN, LONGEST = 3, 80  # names in a message, characters of a name
+LARGEST_SIZE = 4096  # pixels, of a run's input
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,22 @@ class EncoderWeights:
         tensors: The tensors, by name.
         mean: Mean of each channel that they expect, as a fraction of 255; None if unknown.
         std: Standard deviation of each channel that they expect.
+        about: What the file says of itself, if it is a run's.
     """
 
     source: str
     tensors: Mapping[str, Tensor]
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    about: RunDescription | None = None
+
+
+@dataclass(frozen=True)
+class RunDescription:
+    """The encoder of a run, and the side of its input in pixels; None if an older file does not say it."""
+
+    encoder: str
+    size: int | None
 
 
 def imagenet_weights(encoder: str) -> EncoderWeights:
@@ -85,8 +96,12 @@ def read_weights(path: Path, encoder: str, *, sha256: str | None = None) -> Enco
         raise DataError(f"{path}: no such file; --weights says where the weights are") from error
     check_sha256(path, hashlib.sha256(data).hexdigest(), sha256)
     tensors, about = _safetensors(path, data) if path.suffix == SAFETENSORS else (_unpickled(path, data), {})
-    if ABOUT in about or CHECKSUM in about:  # of a run; a damaged one may lack either
-        return EncoderWeights(str(path), tensors, *_scaling(path, tensors, about))
+    if ABOUT in about:
+        mean, std = _scaling(path, tensors, about)
+        return EncoderWeights(str(path), tensors, mean, std, _described(about))
+    if CHECKSUM in about:
+        remedy = "give the run's model.safetensors"
+        raise DataError(f"{path}: is damaged, or is another file of a run than its model; {remedy}")
     entry = ENCODERS.get(encoder)
     return EncoderWeights(str(path), tensors, entry.mean if entry else None, entry.std if entry else None)
 
@@ -135,7 +150,29 @@ def _scaling(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str]
 
 def description(spec: ModelSpec) -> dict[str, str]:
     """Return what a run's model.safetensors says of itself, as its metadata."""
-    return {ABOUT: json.dumps({"encoder": spec.encoder, "mean": spec.mean, "std": spec.std})}
+    about = {"encoder": spec.encoder, "size": spec.size or None, "mean": spec.mean, "std": spec.std}
+    return {ABOUT: json.dumps(about)}
+
+
+def run_description(path: Path) -> RunDescription | None:
+    """Return what a run's model.safetensors says of itself; None for other files, and for those that cannot be read."""
+    if path.suffix != SAFETENSORS:
+        return None
+    try:
+        with safetensors.safe_open(path, "numpy") as file:
+            return _described(file.metadata() or {})
+    except Exception:  # missing or damaged files make it raise almost anything; `read_weights` says what is wrong
+        return None
+
+
+def _described(about: Mapping[str, str]) -> RunDescription | None:
+    try:
+        stored = json.loads(about[ABOUT])
+        encoder, size = stored["encoder"], stored.get("size")
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        return None
+    sound = isinstance(encoder, str) and (size is None or (type(size) is int and 0 < size <= LARGEST_SIZE))
+    return RunDescription(encoder, size) if sound else None
 
 
 def suited_spec(spec: ModelSpec, weights: EncoderWeights) -> ModelSpec:
@@ -210,7 +247,11 @@ def load_encoder(encoder: nn.Module, weights: EncoderWeights, *, name: str) -> t
     if any(problems.values()):
         shown = "; ".join(f"{len(keys)} {kind} ({first_names(keys)})" for kind, keys in problems.items() if keys)
         requirement = f"{weights.source} must hold the {len(expected)} tensors of encoder {name}"
-        raise InputValueError(checks.wording("weights", requirement, shown))
+        about, remedy = weights.about, ""
+        if about is not None:
+            at = f" --size {about.size}" if about.size is not None else ""
+            remedy = f"It is of a run with --encoder {about.encoder}{at}"
+        raise InputValueError(checks.wording("weights", requirement, shown, remedy))
     encoder.load_state_dict(fitting, strict=False)  # without the counters
     return tuple(ignored)
 

@@ -84,6 +84,8 @@ class DataAbout(Record):
     """Number of test images, which the metrics are about."""
     digest: Text
     """Content hash of the images and labels."""
+    texts_digest: Text = ""
+    """Content hash of the texts that the report shows; empty without texts."""
     noun: Literal["images", "samples"] = "images"
     """What the report calls them: "samples" where they are ready-made features."""
 

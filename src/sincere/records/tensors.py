@@ -30,8 +30,22 @@ def write_tensors(path: Path, tensors: Arrays, metadata: Mapping[str, str] | Non
         try:
             about = dict(metadata or {})
             save_file(contiguous, aside, {**about, CHECKSUM: checksum(contiguous, about)})
+            _sort_header(aside)
         except SafetensorError as error:
             raise OSError(f"{path}: cannot be written ({first_line(error)})") from error
+
+
+def _sort_header(path: Path) -> None:
+    """Sort the keys of a file's header, which safetensors writes in random order: equal content gives equal bytes."""
+    with path.open("r+b") as file:
+        n_bytes = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(n_bytes))
+        about = header["__metadata__"]
+        header["__metadata__"] = {name: about[name] for name in sorted(about)}
+        ordered = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        if len(ordered) <= n_bytes:  # as it is: the order alone has changed
+            file.seek(8)
+            file.write(ordered.ljust(n_bytes))
 
 
 def read_tensors(path: Path, *, remedy: str) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:

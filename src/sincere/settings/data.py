@@ -14,7 +14,7 @@ DATA_HELP = (
     "a name (`sincere datasets` lists them), a folder of class folders, an .npz of images or features, or a .parquet "
     "of features"
 )
-FILES = (".npz", ".parquet")
+FILES = (".npz", ".parquet", ".pq")
 
 
 class DataSettings(Settings):

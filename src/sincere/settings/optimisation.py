@@ -47,7 +47,7 @@ class OptimisationSettings(Settings):
     learning_rate: float | None = Field(default=None, gt=0)
     """Peak of the learning rate schedule. Default: 0.5 for sgd, 0.06 for muon, 0.001 for adamw."""
     encoder_lr: float | None = Field(default=None, gt=0)
-    """Peak learning rate of an encoder that is not frozen. Default: learning-rate; a tenth of it for pretrained
+    """Peak learning rate of the encoder, which is then not frozen. Default: learning-rate; a tenth of it for pretrained
     weights."""
     warmup_epochs: float | None = Field(default=None, ge=0, le=MANY)
     """Epochs in which the learning rate rises. Default: 10, at most a tenth of all."""

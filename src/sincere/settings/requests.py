@@ -326,6 +326,14 @@ REQUESTS: dict[str, type[Request]] = {
 }
 
 
+def wants_frozen(settings: RunSettings | CompareRequest) -> bool | None:
+    """Return whether the encoder is to be frozen; None where that depends on the data."""
+    model = settings.model
+    if model.freeze is not None:
+        return model.freeze
+    return None if model.may_be_default and settings.optimisation.encoder_lr is None else False
+
+
 def run_name(loss: str, seed: int) -> str:
     """Return the name of the folder of a run, from its loss and seed.
 

@@ -44,7 +44,7 @@ def warnings(row: Mapping[str, Any], *, warmup_epochs: float) -> dict[str, str]:
         )
     if row["noise_similarity"] is not None and row["noise_similarity"] > COLLAPSED:
         messages["collapsed"] = (
-            f"images of different classes have a mean similarity of {row['noise_similarity']:.2f}: the embeddings "
+            f"samples of different classes have a mean similarity of {row['noise_similarity']:.2f}: the embeddings "
             "collapse; try a lower learning rate (--learning-rate) or gradient clipping (--clip-norm)"
         )
     return messages

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from sincere import checks
 from sincere.catalog import OPTIMIZERS
+from sincere.errors import InputValueError
 
 ENCODER = "encoder."  # prefix of its parameters in an embedding model
 VECTOR_LEARNING_RATE = 0.1  # of norms and biases under Muon, whose own rate is on another scale
@@ -33,9 +34,14 @@ def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim
     """Return an optimizer whose parameter groups have their peak learning rate under "peak".
 
     The parameters of `model.encoder` have a learning rate of their own if `encoder_lr` is set.
+
+    Raises:
+        InputValueError: There are no parameters to train, or there is no such optimizer.
     """
     checks.choice("train", "optimizer", settings.name, OPTIMIZERS)
     trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    if not trainable:
+        raise InputValueError("train: the model has no weights that can be trained; choose another head or encoder")
     rate = settings.learning_rate
     encoder_rate = rate if settings.encoder_lr is None else settings.encoder_lr
     if encoder_rate == rate:

@@ -39,7 +39,7 @@ def epoch_line(row: Mapping[str, Any]) -> str:
         f"epoch {row['epoch']}/{row['n_epochs']}",
         f"loss {row['loss']:.3f}{levels}",
         f"lr {row['learning_rate']:.3g}",
-        f"{row['images_per_second']:,.0f} images/s",
+        f"{row['images_per_second']:,.0f} samples/s",
         f"{row['data_wait_share']:.0%} waiting for data",
         f"{_duration(row['seconds'] / row['epoch'] * (row['n_epochs'] - row['epoch']))} left",
     ]

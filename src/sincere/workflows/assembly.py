@@ -13,9 +13,10 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from sincere import checks
-from sincere.catalog import LOSSES
+from sincere.catalog import LOSSES, PYTHON, CustomAugmentation
 from sincere.data.dataset import CHUNK_BYTES, Dataset, Samples
 from sincere.data.feature_views import make_feature_views
+from sincere.data.load_options import SMALLEST_PRETRAINED
 from sincere.data.loader import ViewLoader
 from sincere.data.samplers import make_sampler
 from sincere.data.views import ViewMaker, named_augmentation, view_maker
@@ -25,7 +26,7 @@ from sincere.evaluation.knn import accuracy_1nn
 from sincere.losses.reference_levels import loss_levels
 from sincere.messages import Messages
 from sincere.models.embedding import EmbeddingModel, build_model
-from sincere.models.weights import read_weights
+from sincere.models.weights import has_running_statistics, read_weights
 from sincere.records.model import ModelSpec
 from sincere.settings.requests import PLACEMENT, RunSettings
 from sincere.theory.coefficients import repulsion_meter
@@ -39,6 +40,7 @@ from sincere.workflows.frozen_features import with_features
 from sincere.workflows.launch import embed_shared, whole_batch
 from sincere.workflows.run_folder import RunFolder
 
+TRIAL_IMAGES = 8  # on which a caller's own objects are tried
 LIVE_REFERENCES, LIVE_QUERIES = 5000, 2000  # images of a live 1-NN check: enough to see, cheap enough to repeat
 
 
@@ -63,12 +65,15 @@ def prepare(
     loader = _loader(settings, data, train, fabric)
     sampler = loader.sampler
     if LOSSES[settings.loss.name].needs_labels:  # else the positives are always the other views of the image
-        line, warning = sampler.describe(settings.batches.n_views)
+        line, warning = sampler.describe(settings.batches.n_views, noun=data.noun)
         messages.say(line)
         if warning is not None:
             messages.note(warning)
     model = initial_model(settings, data)
     messages.say(f"{model.describe()}; {settings.machine.precision} arithmetic on {device.type}")
+    if settings.model.pretrained and 0 < data.size < SMALLEST_PRETRAINED:
+        remedy = f"--size {SMALLEST_PRETRAINED} enlarges these"
+        messages.note(f"ImageNet weights suit images of {SMALLEST_PRETRAINED} px and more; {remedy}")
     torch.manual_seed(settings.seed)
     model.to(device)
     with fabric.autocast():
@@ -94,6 +99,8 @@ def prepare(
         uses_micro_batches=settings.batches.micro_batch is not None,
     )
     calls = _calls(settings, loader, model, held_out, fabric)
+    if fabric.world_size == 1:
+        _try_objects(settings, loader, model)
     return Fit(
         fabric=fabric,
         model=network,
@@ -124,17 +131,16 @@ def _loader(settings: RunSettings, data: Dataset, train: Samples, fabric: Fabric
     except InputValueError as error:
         raise InputValueError(f"train: {str(error).partition(': ')[2]}") from error
     share = slice(fabric.global_rank, None, fabric.world_size)
-    return ViewLoader(train, sampler, _view_maker(settings, data), fabric.device, share)
-
-
-def _view_maker(settings: RunSettings, data: Dataset) -> ViewMaker:
-    """Return what makes views of images, or of features."""
     batches, seed, n_views = settings.batches, settings.seed, settings.batches.n_views
+    make_views: ViewMaker
     if data.train.are_features:
-        return partial(make_feature_views, dropout=batches.feature_dropout or 0.0, seed=seed, n_views=n_views)
+        make_views = partial(make_feature_views, dropout=batches.feature_dropout or 0.0, seed=seed, n_views=n_views)
+        return ViewLoader(train, sampler, make_views, fabric.device, share)
     name = cast(str, batches.augmentation)
     augmentation = named_augmentation(name, mirror_is_same_class=data.mirror_is_same_class)
-    return view_maker(augmentation, size=data.size, seed=seed, n_views=n_views)
+    make_views = view_maker(augmentation, size=data.size, seed=seed, n_views=n_views)
+    in_threads = not isinstance(augmentation, CustomAugmentation) or augmentation.in_threads
+    return ViewLoader(train, sampler, make_views, fabric.device, share, in_threads)
 
 
 def initial_model(settings: RunSettings, data: Dataset) -> EmbeddingModel:
@@ -148,6 +154,9 @@ def initial_model(settings: RunSettings, data: Dataset) -> EmbeddingModel:
     encoder = cast(str, chosen.encoder)
     if chosen.weights is not None:
         weights = read_weights(chosen.weights, encoder, sha256=chosen.weights_sha256)
+    if chosen.freeze and chosen.norm == "group" and (weights is None or has_running_statistics(weights)):
+        requirement = "norm must be batch for a frozen encoder: without their statistics its weights would be useless"
+        raise InputValueError(checks.wording("train", requirement, chosen.norm))
     spec = ModelSpec(
         encoder=encoder,
         head=chosen.head,
@@ -159,7 +168,8 @@ def initial_model(settings: RunSettings, data: Dataset) -> EmbeddingModel:
         **_input(data.origin or data),
     )
     model = build_model(spec, seed=settings.seed, pretrained=bool(chosen.pretrained), weights=weights)
-    model.encoder.requires_grad_(not chosen.freeze)
+    if chosen.freeze:  # else layers that a caller has frozen stay so
+        model.encoder.requires_grad_(False)
     return model
 
 
@@ -173,7 +183,8 @@ def frozen_data(settings: RunSettings, data: Dataset, device: torch.device, mess
     if not settings.model.freeze or data.train.are_features:
         return data
     model, batches = initial_model(settings, data), settings.batches
-    messages.say(f"{model.describe()} (--encoder, --no-freeze and --size change that)")
+    about = f"frozen encoder {settings.model.encoder} at {data.size} px"
+    messages.say(f"{about}; --encoder, --no-freeze and --size change that")
     augmentation = cast(str, batches.augmentation)
     return with_features(model, data, device, messages, cached_views=batches.cached_views, augmentation=augmentation)
 
@@ -200,6 +211,27 @@ def _check_memory(settings: RunSettings, model: EmbeddingModel, train: Samples, 
     needed = step_bytes(model, trial, batch_size * settings.batches.n_views)
     options = {"batch_size": batch_size, "n_views": settings.batches.n_views}
     check_memory(needed, free_bytes(device), encoder=cast(str, settings.model.encoder), **options)
+
+
+def _try_objects(settings: RunSettings, loader: ViewLoader, model: EmbeddingModel) -> None:
+    """Try what a caller has given in Python on a few images, so that mistakes show before anything is written.
+
+    Raises:
+        InputValueError, InputTypeError: An object returns something else than it should.
+    """
+    loss, augmentation = settings.loss.name, cast(str, settings.batches.augmentation)
+    if not any(name.startswith(PYTHON) for name in (loss, augmentation, cast(str, settings.model.encoder))):
+        return
+    batch, was_training = loader.batch(0, slice(TRIAL_IMAGES)), model.training
+    low, high = batch.inputs.min().item(), batch.inputs.max().item()
+    if augmentation.startswith(PYTHON) and not (low > -0.5 and high < 1.5):  # a little noise may be added to [0, 1]
+        requirement = f"augmentation {augmentation} must return uint8, or floating-point values in [0, 1]"
+        raise InputValueError(checks.wording("train", requirement, f"values from {low:.4g} to {high:.4g}"))
+    with torch.random.fork_rng():
+        embeddings = model.eval()(batch.inputs.flatten(0, 1)).view(*batch.inputs.shape[:2], -1)
+        if loss.startswith(PYTHON):
+            LOSSES[loss].load()(settings.loss.temperature)(embeddings, batch.labels)
+    model.train(was_training)
 
 
 def _optimizer_settings(settings: RunSettings) -> OptimizerSettings:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import count, islice
 from pathlib import Path
-from typing import Unpack
+from typing import Unpack, cast
 
 import torch
 
@@ -27,7 +27,7 @@ from sincere.report.page import remove_report, write_report
 from sincere.report.tables import show, write_csv
 from sincere.settings.keywords import CompareKeywords
 from sincere.settings.requests import CompareRequest, run_name
-from sincere.settings.signatures import with_signature
+from sincere.settings.signatures import OBJECTS, with_signature
 from sincere.statistics.bootstrap import ENOUGH_SEEDS
 from sincere.statistics.comparison import chance_note, compare_losses, few_seeds_note, scope_of
 from sincere.training.interruption import InterruptedRunError
@@ -39,13 +39,12 @@ from sincere.workflows.hardware import choose_device
 from sincere.workflows.measure import check_measurable
 from sincere.workflows.python_objects import named_objects
 from sincere.workflows.raw_features import evaluate_raw_features
-from sincere.workflows.results import SEED, evaluate_run
+from sincere.workflows.results import SEED, evaluate_run, is_same_data
 from sincere.workflows.run_folder import RunFolder, check_nothing_else, check_run_only
-from sincere.workflows.train import train_run
+from sincere.workflows.train import thread_number, train_run
 from sincere.workflows.trained_model import load_data, stored_settings
 
 NAMES = {REQUEST, RUNS, RESULTS, CSV, REPORT, FIGURES, LOCK, EVALUATION_LOCK}  # all that a comparison writes
-OBJECTS = ("data", "losses", "encoder", "augmentation")  # settings that may name a Python object
 NOT_REPEATED = ("seeds", "overwrite", "quiet")  # settings that a suggested command leaves out
 REMEDY = "choose another folder with --out, or start over with --overwrite"
 
@@ -58,7 +57,7 @@ def compare(**settings: Unpack[CompareKeywords]) -> Results:
         InputValueError: A setting is wrong.
         DataError: The data or the folder are.
     """
-    with named_objects(settings) as named:
+    with named_objects(settings, stores_run=True) as named:
         request = CompareRequest.make(**named)
         messages = Messages(quiet=request.quiet)
         return finished_comparison(request, messages) or run_comparison(request, messages)
@@ -76,13 +75,14 @@ def run_comparison(request: CompareRequest, messages: Messages | None = None) ->
     messages.say(f"comparison: {folder}")
     device = choose_device(request.machine.device, caller=request.verb)
     digest = source_digest(source.source, source.data_dir)
-    data = load_data(source, device, messages, frozen=request.model.wants_frozen)
+    data = load_data(source, request, device, messages)
     digest = digest or source_digest(source.source, source.data_dir)  # it may have been downloaded
-    check_measurable(request.evaluation, data)
+    check_measurable(request.evaluation, data, caller=request.verb)
     first = resolve(request.run(request.losses[0], request.seeds[0], resume=False).run_settings(), data, device)
     if not first.model.freeze:
         initial_model(first, data)  # raises before anything is written if the weights do not fit
-    data = frozen_data(first, data, device, messages)
+    with thread_number(cast(int, first.machine.threads)):
+        data = frozen_data(first, data, device, messages)
     with locked(folder):
         if request.overwrite:
             _clear(request, digest)
@@ -198,7 +198,7 @@ def _evaluated(
     try:
         stored = Results.read(folder.path)
         images = PerImage.read(folder.path, stored.rows[0].files.get(PER_IMAGE))
-        same = stored.measuring == evaluation.identity(SEED) and stored.data.digest == data.digest
+        same = stored.measuring == evaluation.identity(SEED) and is_same_data(stored, data)
         intact = stored.rows[0].finished and images.values.keys() == stored.metrics.keys()
         if same and intact and stored.kind == "evaluation":
             return stored
@@ -257,7 +257,7 @@ def command_with_seeds(request: CompareRequest) -> str:
     """
     free = (seed for seed in count() if seed not in request.seeds)
     seeds = (*request.seeds, *islice(free, max(0, ENOUGH_SEEDS - len(request.seeds))))
-    if any(PYTHON in str(value) for value in (request.flat()[name] for name in OBJECTS)):  # no command has the objects
+    if any(PYTHON in str(request.flat().get(name)) for name in OBJECTS):  # no command has the objects
         return f"sincere.compare(..., seeds={list(seeds)})"
     return shlex.join(["sincere", "compare", *_flags(request), "--seeds", *map(str, seeds)])
 

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from sincere import checks
-from sincere.catalog import OPTIMIZERS, PHOTO_ENCODER, PYTHON, READY_MADE
+from sincere.catalog import OPTIMIZERS, PHOTO_ENCODER, READY_MADE
 from sincere.data.catalog import DATASETS
 from sincere.data.dataset import Dataset
 from sincere.errors import InputValueError
 from sincere.models.small import TINY_PIXELS
+from sincere.models.weights import run_description
 from sincere.records.files import check_sha256, file_sha256
 from sincere.settings.machine import MOST_THREADS
-from sincere.settings.model import ModelSettings
-from sincere.settings.requests import RunSettings
+from sincere.settings.requests import RunSettings, wants_frozen
 from sincere.workflows.hardware import choose_precision
 
 BATCH_SIZES, DEFAULT_BATCH_SIZE = {"digits": 256}, 512
 DEFAULT_EPOCHS, PRETRAINED_EPOCHS = 100, 30
+SMALLEST_BATCH = 4  # two images of each of two classes
 FEATURE_DROPOUT = 0.5
 ENCODER_SHARE = 0.1  # of the learning rate, for pretrained weights
 
@@ -34,14 +35,14 @@ def resolve(settings: RunSettings, data: Dataset, device: torch.device) -> RunSe
     """
     if settings.data.size and not data.size:
         raise InputValueError(checks.wording("train", "size must not be set for features", settings.data.size))
-    settings = settings.replaced(**_model(settings.model, data))
+    settings = settings.replaced(**_model(settings, data))
     source, batches, optimisation = settings.data.source, settings.batches, settings.optimisation
     is_small = settings.model.encoder == "small"
     has_weights = bool(settings.model.freeze or settings.model.pretrained or settings.model.weights)
     n_train = int(len(data.train) * (1 - settings.validation.fraction))
-    batch_size = min(BATCH_SIZES.get(data.name, DEFAULT_BATCH_SIZE), max(2, n_train // 8 * 2))
-    given = cast(str, settings.model.encoder).startswith(PYTHON)
-    optimizer = optimisation.optimizer or ("adamw" if has_weights or given else "muon" if is_small else "sgd")
+    batch_size = min(BATCH_SIZES.get(data.name, DEFAULT_BATCH_SIZE), max(SMALLEST_BATCH, n_train // 8 * 2), n_train)
+    adamw = has_weights or settings.model.is_python
+    optimizer = optimisation.optimizer or ("adamw" if adamw else "muon" if is_small else "sgd")
     learning_rate, decay = optimisation.learning_rate or OPTIMIZERS[optimizer].learning_rate, optimisation.weight_decay
     return settings.replaced(
         data=source if source in DATASETS else str(Path(source).resolve()),
@@ -60,29 +61,36 @@ def resolve(settings: RunSettings, data: Dataset, device: torch.device) -> RunSe
     )
 
 
-def _model(chosen: ModelSettings, data: Dataset) -> dict[str, Any]:
-    """Return encoder and head, and whether the encoder starts from pretrained weights and stays frozen.
+def _model(settings: RunSettings, data: Dataset) -> dict[str, Any]:
+    """Return the encoder, and whether it starts from ImageNet weights and stays frozen.
 
     Raises:
-        InputValueError: The encoder is for features and these are images, or the other way round.
+        InputValueError: The encoder is for features and these are images, or the other way round; or nothing is left
+            to be trained.
     """
-    images = data.origin or data
+    chosen, images = settings.model, data.origin or data
     ready_made = images.train.are_features
     if ready_made and (chosen.encoder not in (None, READY_MADE) or chosen.weights or chosen.pretrained):
         requirement = f"encoder must be {READY_MADE}, without weights, for ready-made features"
         raise InputValueError(checks.wording("train", requirement, chosen.encoder or "weights"))
     if not ready_made and chosen.encoder == READY_MADE:
         raise InputValueError(checks.wording("train", "encoder must turn images into features", READY_MADE))
+    if ready_made and chosen.freeze is False:
+        raise InputValueError(checks.wording("train", "freeze must be on for ready-made features", "off"))
+    wanted = True if ready_made else wants_frozen(settings)
+    freeze = images.are_photos if wanted is None else wanted
+    if freeze and chosen.head == "none":
+        requirement = "head must be mlp or linear for a frozen encoder or features, because nothing else is trained"
+        raise InputValueError(checks.wording("train", requirement, chosen.head))
     if ready_made:
         return {"encoder": READY_MADE, "pretrained": False, "freeze": True}
-    wanted = chosen.wants_frozen
-    freeze = images.are_photos if wanted is None else wanted
-    by_default = chosen.encoder is None and chosen.weights is None and images.are_photos
-    pretrained, given = chosen.pretrained, (chosen.encoder or "").startswith(PYTHON)
+    pretrained = chosen.pretrained
     if pretrained is None:
-        pretrained = chosen.weights is None and not given and (freeze or by_default)
-    encoder = chosen.encoder or (PHOTO_ENCODER if pretrained else "small")
-    return {"encoder": encoder, "pretrained": pretrained, "freeze": freeze}
+        for_photos = chosen.may_be_default and (images.are_photos or chosen.encoder == PHOTO_ENCODER)
+        pretrained = chosen.weights is None and not chosen.is_python and (freeze or for_photos)
+    about = None if chosen.weights is None else run_description(chosen.weights)
+    left_open = PHOTO_ENCODER if pretrained else about.encoder if about is not None else "small"
+    return {"encoder": chosen.encoder or left_open, "pretrained": pretrained, "freeze": freeze}
 
 
 def _views(settings: RunSettings, data: Dataset) -> dict[str, Any]:
@@ -95,14 +103,17 @@ def _views(settings: RunSettings, data: Dataset) -> dict[str, Any]:
     if not frozen:
         for name in ("cached_views", "feature_dropout"):
             if getattr(batches, name):
-                requirement = f"{name} must be 0 unless the encoder is frozen"
-                raise InputValueError(checks.wording("train", requirement, getattr(batches, name), "Add --freeze"))
+                requirement = f"{name} must be 0 unless the encoder is frozen (--freeze)"
+                raise InputValueError(checks.wording("train", requirement, getattr(batches, name)))
         return {"augmentation": batches.augmentation or data.augmentation, "feature_dropout": None}
     dropout = FEATURE_DROPOUT if batches.feature_dropout is None else batches.feature_dropout
     ready_made, n_cached = settings.model.encoder == READY_MADE, batches.cached_views
     if n_cached and ready_made:
         raise InputValueError(checks.wording("train", "cached_views must be 0 for ready-made features", n_cached))
     augmentation = batches.augmentation or (data.augmentation if n_cached else "none")
+    if n_cached and augmentation == "none":
+        requirement = "augmentation must not be none with cached_views, which would all be the same"
+        raise InputValueError(checks.wording("train", requirement, augmentation))
     if not n_cached and augmentation != "none":
         remedy = "" if ready_made else "With --cached-views N, N augmented versions of each image are cached"
         raise InputValueError(checks.wording("train", "augmentation must be none for features", augmentation, remedy))
@@ -119,8 +130,10 @@ def _encoder_lr(settings: RunSettings, default: float) -> float | None:
     if not settings.model.freeze:
         return given or default
     if given is not None:
-        requirement = "encoder_lr must not be set for a frozen encoder"
-        raise InputValueError(checks.wording("train", requirement, given, "Add --no-freeze to train all of it"))
+        ready_made = settings.model.encoder == READY_MADE
+        frozen = "ready-made features, which have no encoder" if ready_made else "a frozen encoder"
+        remedy = "" if ready_made else "Leave out --freeze to train all of it"
+        raise InputValueError(checks.wording("train", f"encoder_lr must not be set for {frozen}", given, remedy))
     return None
 
 

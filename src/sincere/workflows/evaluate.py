@@ -43,7 +43,7 @@ def run_evaluation(request: EvaluateRequest, messages: Messages | None = None) -
     where = settings.data.model_copy(update={name: value for name, value in moved.items() if value is not None})
     device = choose_device(request.machine.device, caller=request.verb)
     with locked(folder.path, EVALUATION_LOCK):
-        data = load_data(where, device, messages, frozen=bool(settings.model.freeze))
+        data = load_data(where, settings, device, messages)
         results = evaluate_run(
             folder, settings, data, request.evaluation, seed=request.seed, device=device, messages=messages
         )

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from sincere.data.cache import entry_path
+from sincere.data.cache import cache_key
 from sincere.data.dataset import Dataset, Samples
+from sincere.data.decode import DECODER
 from sincere.data.feature_cache import cached_features
 from sincere.data.feature_storage import Features, place_features
 from sincere.data.load_options import home
@@ -23,10 +24,26 @@ from sincere.models.embedding import EmbeddingModel
 from sincere.models.inference import for_inference
 from sincere.training.progress import CountProgress
 from sincere.workflows.arithmetic import Compute, choose_arithmetic
+from sincere.workflows.fingerprints import tensor_bytes
 
-VERSION = 1  # of how features are computed: another one makes cached features invalid
+VERSION = 2  # of how features are computed: another one makes cached features invalid
 BATCH = 256  # images that are given to the encoder at once
 VIEW_SEED = 0  # of the cached augmented versions, which the runs of all seeds share
+
+
+@dataclass(frozen=True, eq=False)
+class Augmented:
+    """How augmented versions of an image are made.
+
+    Attributes:
+        n_versions: Number of versions of each image.
+        augmentation: Name of the augmentation.
+        make_views: Makes them.
+    """
+
+    n_versions: int
+    augmentation: str
+    make_views: ViewMaker
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,20 +62,18 @@ class FrozenEncoder:
     identity: tuple[object, ...]
     device: torch.device
 
-    def features(
-        self, samples: Samples, make_views: ViewMaker | None, chosen: NDArray[np.int64]
-    ) -> NDArray[np.float32]:
-        """Return the features of some samples (k, d), or of their views (k, n_views, d)."""
-        rows = []
-        for start in range(0, len(chosen), BATCH):
-            batch = chosen[start : start + BATCH]
+    def features(self, samples: Samples, augmented: Augmented | None, chosen: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the features of some samples (k, d), or of augmented versions of them (k, n_versions, d)."""
+        rows, step = [], BATCH if augmented is None else max(1, BATCH // augmented.n_versions)
+        for start in range(0, len(chosen), step):
+            batch = chosen[start : start + step]
             images = samples.items.gather(samples.positions[batch]).to(self.device)
-            if make_views is None:
+            if augmented is None:
                 rows.append(self.compute(images))
                 continue
             ids = torch.from_numpy(samples.ids[batch]).to(self.device)
-            views = make_views(images, ids, torch.zeros_like(ids))
-            rows.append(self.compute(views.flatten(0, 1)).view(*views.shape[:2], -1))
+            versions = augmented.make_views(images, ids, torch.zeros_like(ids))
+            rows.append(self.compute(versions.flatten(0, 1)).view(*versions.shape[:2], -1))
         values: NDArray[np.float32] = torch.cat(rows).cpu().numpy()
         return values
 
@@ -93,8 +108,7 @@ def with_features(
     if cached_views:
         chosen = named_augmentation(augmentation, mirror_is_same_class=data.mirror_is_same_class)
         make_views = view_maker(chosen, size=data.size, seed=VIEW_SEED, n_views=cached_views)
-        views = _cached(encoder, data, "train", messages, make_views, (cached_views, augmentation))
-        versions = torch.cat([train[:, None], views], dim=1)
+        versions = _cached(encoder, data, "train", messages, Augmented(cached_views, augmentation, make_views))
     return replace(
         data,
         train=replace(data.train, items=Features(train, versions), positions=np.arange(len(train))),
@@ -108,17 +122,17 @@ def _cached(
     data: Dataset,
     part: str,
     messages: Messages,
-    make_views: ViewMaker | None = None,
-    views: tuple[int, str] | tuple[()] = (),
+    augmented: Augmented | None = None,
 ) -> Tensor:
-    """Return the features of a part (n, d), or of the views of its images (n, n_views, d)."""
+    """Return the features of a part (n, d), or of augmented versions of its images (n, n_versions, d)."""
     samples: Samples = getattr(data, part)
-    what = f"{part} images" if make_views is None else f"augmented {part} images"
+    what = f"{part} images" if augmented is None else f"augmented {part} images"
+    views = () if augmented is None else (augmented.n_versions, augmented.augmentation)
     shape = (len(samples), *views[:1], encoder.n_features)
     with CountProgress(messages, f"features of {what}") as progress:
         values = cached_features(
             _path(encoder, data, part, views),
-            lambda chosen: encoder.features(samples, make_views, chosen),
+            lambda chosen: encoder.features(samples, augmented, chosen),
             shape,
             progress=progress,
         )
@@ -126,10 +140,10 @@ def _cached(
 
 
 def _path(encoder: FrozenEncoder, data: Dataset, part: str, views: tuple[object, ...]) -> Path:
-    """Return the cache entry of a part; data or an encoder that have changed replace it."""
+    """Return the cache entry of a part: one for each content of the data and each encoder."""
     stored = getattr(data, part).items.shape[1:]
-    subject = (data.name, data.class_names, part, data.size, *views)
-    return entry_path(home() / "features", subject, (VERSION, data.digest, stored, *encoder.identity))
+    content = (VERSION, DECODER, data.digest, part, data.size, stored, *views, *encoder.identity)
+    return home() / "features" / cache_key(*content)
 
 
 def _frozen_encoder(model: EmbeddingModel, data: Dataset, device: torch.device) -> FrozenEncoder:
@@ -150,5 +164,5 @@ def _weights_digest(model: EmbeddingModel) -> str:
     spec = model.spec
     digest = hashlib.sha256(repr((spec.encoder, spec.size, spec.mean, spec.std)).encode())
     for name, value in model.encoder.state_dict().items():
-        digest.update(name.encode() + value.cpu().contiguous().numpy().tobytes())
+        digest.update(name.encode() + tensor_bytes(value))
     return digest.hexdigest()

@@ -111,7 +111,7 @@ class Measured:
         return {PER_IMAGE: per_image.write(folder), MAP: self.embedding_map().write(folder)}
 
 
-def check_measurable(settings: EvaluationSettings, data: Dataset) -> None:
+def check_measurable(settings: EvaluationSettings, data: Dataset, *, caller: str = "evaluate") -> None:
     """Raise for what the data do not allow to measure, before anything is trained or embedded.
 
     Raises:
@@ -120,11 +120,11 @@ def check_measurable(settings: EvaluationSettings, data: Dataset) -> None:
     """
     if max(settings.ks) > len(data.train):
         requirement = f"ks must be at most {len(data.train)}, the training {data.noun} there are"
-        raise InputValueError(checks.wording("evaluate", requirement, max(settings.ks)))
+        raise InputValueError(checks.wording(caller, requirement, max(settings.ks)))
     images = data.origin or data
     if "linear" in settings.metrics and settings.probe != "fast" and images.train.are_features:
         requirement = "probe must be fast for features, because the paper's is trained on augmented images"
-        raise InputValueError(checks.wording("evaluate", requirement, settings.probe))
+        raise InputValueError(checks.wording(caller, requirement, settings.probe))
     if "linear" in settings.metrics and np.bincount(data.train.labels).max() < 2:
         remedy = "leave it out: --metrics margin knn"
         raise DataError(f"{data.name}: linear needs a class with two training {data.noun}; {remedy}")
@@ -167,7 +167,8 @@ def measure(
     probes = {}
     if "linear" in settings.metrics:
         if settings.probe in ("fast", "both"):
-            messages.say("training the linear probe: logistic regression on features")
+            what = "embeddings" if model.spec.frozen else "features"
+            messages.say(f"training the linear probe: logistic regression on {what}")
             learn, held_out = _probe_split(data.train.labels, seed)
             probes["linear"] = fast_probe(train.features, train.labels, learn=learn, held_out=held_out)
         if settings.probe in ("paper", "both"):

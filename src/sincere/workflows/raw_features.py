@@ -16,11 +16,12 @@ from sincere.records.results import Results
 from sincere.settings.evaluation import EvaluationSettings
 from sincere.settings.requests import RunSettings
 from sincere.workflows.assembly import initial_model
-from sincere.workflows.results import SEED, Trainee, measure_and_store
+from sincere.workflows.results import SEED, Trainee, is_same_data, measure_and_store
 from sincere.workflows.run_folder import RunFolder
 from sincere.workflows.trained_model import Trained
 
-ABOUT = ("data", "classes", "size", "skip_bad_images", "encoder", "pretrained", "weights_sha256")  # what decides them
+# Settings that decide the features.
+ABOUT = ("data", "classes", "size", "skip_bad_images", "encoder", "pretrained", "weights_sha256", "norm")
 
 
 def evaluate_raw_features(
@@ -67,6 +68,6 @@ def _stored(
     except DataError:  # missing, damaged or of another version
         return None
     row = results.rows[0]
-    same = results.measuring == evaluation.identity(SEED) and results.data.digest == data.digest
+    same = results.measuring == evaluation.identity(SEED) and is_same_data(results, data)
     same = same and row.loss == RAW_FEATURES and row.settings == about
     return results if same and images.values.keys() == results.metrics.keys() else None

@@ -127,6 +127,11 @@ def measure_and_store(
     return results
 
 
+def is_same_data(results: Results, data: Dataset) -> bool:
+    """Return whether stored results are about these data, with the same texts."""
+    return (results.data.digest, results.data.texts_digest) == (data.digest, data.texts_digest)
+
+
 def write_results(
     folder: Path,
     measured: Measured,
@@ -166,6 +171,7 @@ def write_results(
         n_train=len(data.train),
         n_test=len(data.test),
         digest=data.digest,
+        texts_digest=data.texts_digest,
         noun=data.noun,
     )
     notes = [*trained.notes, *measured.notes]

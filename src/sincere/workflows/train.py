@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import random
 import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack, cast
 
+import numpy as np
 import torch
 from lightning_fabric import Fabric
 from torch import nn
 
-from sincere.catalog import LOSSES, find_loss
+from sincere.catalog import LOSSES, PYTHON, find_loss
 from sincere.data.dataset import Dataset
-from sincere.errors import UnsupportedError
+from sincere.errors import DataError, UnsupportedError
 from sincere.evaluation.embed import EmbeddedImages
 from sincere.evaluation.knn import accuracy_1nn
 from sincere.evaluation.model_outputs import PartOutputs
@@ -24,7 +26,7 @@ from sincere.messages import Messages
 from sincere.models.embedding import EmbeddingModel, check_encoder, load_model, save_model, save_spec
 from sincere.settings.keywords import TrainKeywords
 from sincere.settings.requests import RunSettings, TrainRequest
-from sincere.settings.signatures import with_signature
+from sincere.settings.signatures import OBJECTS, with_signature
 from sincere.training.checkpoints import BEST, DamagedError, read
 from sincere.training.fit import Fit
 from sincere.training.interruption import InterruptedRunError
@@ -66,9 +68,9 @@ class TrainResult:
     train_loss: dict[str, float]
     knn1_test: float
 
-    def model(self) -> EmbeddingModel:
-        """Load the trained model."""
-        return load(self.folder)
+    def model(self, *, encoder: nn.Module | None = None) -> EmbeddingModel:
+        """Load the trained model; see `load`."""
+        return load(self.folder, encoder=encoder)
 
 
 @with_signature(TrainRequest)
@@ -92,7 +94,7 @@ def train(**settings: Unpack[TrainKeywords]) -> TrainResult:
         >>> result.epochs
         1
     """
-    with named_objects(settings) as named:
+    with named_objects(settings, stores_run=True) as named:
         return run_training(TrainRequest.make_or_resume(**named))
 
 
@@ -123,6 +125,8 @@ def run_training(request: TrainRequest, messages: Messages | None = None) -> Tra
         result, _ = train_run(request, messages or Messages(quiet=request.quiet))
     except InterruptedRunError as stopped:
         command = f"sincere train --resume --out {shlex.quote(str(request.folder()))}"
+        if any(PYTHON in str(request.flat().get(name)) for name in OBJECTS):
+            command = "the same call of sincere.train, with resume=True"
         raise InterruptedRunError(f"{stopped}; resume it with: {command}") from stopped
     return result
 
@@ -178,7 +182,7 @@ def _train(
     messages.say(f"run: {folder.path}")
     if data is None:
         with in_turn(fabric):
-            data = load_data(request.data, fabric.device, messages, frozen=request.model.wants_frozen)
+            data = load_data(request.data, request, fabric.device, messages)
     parts = f"{len(data.train):,} training {data.noun}, {len(data.test):,} test {data.noun}"
     messages.say(f"{parts}, {len(data.class_names)} classes")
     settings = resolve(request.run_settings(), data, fabric.device)
@@ -189,15 +193,17 @@ def _train(
             settings = settings.replaced(threads=began_with)
         summary, notes = folder.summary_or_note()
         if summary is not None:
+            if summary["data"] != data.digest:
+                raise DataError(f"{folder.path}: was trained on other data than {request.data.source} holds now")
             messages.say(f"{folder.path}: is finished already")
             kept = {name: summary[name] for name in SUMMARY_KINDS if name != "data"}
             return TrainResult(folder.path, settings, **kept), None
         messages.note(*notes)
-    with in_turn(fabric):
+    with in_turn(fabric), thread_number(cast(int, settings.machine.threads)):
         data = frozen_data(settings, data, fabric.device, messages)
     seconds = request.checkpoint_minutes * 60
     with ExitStack() as until_the_end:
-        with torch.random.fork_rng(), _thread_number(cast(int, settings.machine.threads)):
+        with _own_random_state(), thread_number(cast(int, settings.machine.threads)):
             fit = prepare(folder, settings, data, fabric, messages, checkpoint_seconds=seconds)
             if fabric.is_global_zero:
                 until_the_end.enter_context(folder.locked())
@@ -224,7 +230,20 @@ def _fit(fit: Fit, request: TrainRequest, settings: RunSettings, folder: RunFold
 
 
 @contextmanager
-def _thread_number(n: int) -> Iterator[None]:
+def _own_random_state() -> Iterator[None]:
+    """Leave the caller's random generators as they are: a run sets them, and restores them when it is resumed."""
+    before = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+
+
+@contextmanager
+def thread_number(n: int) -> Iterator[None]:
+    """Compute with this number of threads until the block ends."""
     before = torch.get_num_threads()
     torch.set_num_threads(n)
     try:

@@ -13,39 +13,43 @@ import torch
 from sincere.data.catalog import load_source
 from sincere.data.dataset import Dataset
 from sincere.data.load_options import LoadOptions
-from sincere.errors import DataError, InputValueError, first_line
+from sincere.errors import DataError, InputValueError, SincereError, first_line
 from sincere.messages import Messages
 from sincere.models.embedding import SPEC, WEIGHTS, EmbeddingModel, build_model, load_model, load_spec
+from sincere.models.weights import run_description
 from sincere.records.config import CONFIG
 from sincere.records.model import ModelSpec
 from sincere.settings.data import DataSettings
-from sincere.settings.requests import RunSettings
+from sincere.settings.requests import CompareRequest, RunSettings, wants_frozen
 from sincere.training.checkpoints import DamagedError, read
 from sincere.training.progress import CountProgress
 from sincere.workflows.run_folder import RunFolder
 
 
 def load_data(
-    settings: DataSettings, device: torch.device, messages: Messages, *, frozen: bool | None = False
+    source: DataSettings, settings: RunSettings | CompareRequest, device: torch.device, messages: Messages
 ) -> Dataset:
     """Load a data set; show the progress of its decoding, unless quiet, and its notes.
 
     Args:
-        settings: What to load.
+        source: What to load.
+        settings: Of the model that is to see the data.
         device: Device that holds the pixels if they fit into its memory.
         messages: Receives the progress.
-        frozen: Whether a frozen encoder will see the images; None: if they are photos.
     """
+    model, frozen = settings.model, wants_frozen(settings)
+    about = None if model.weights is None else run_description(model.weights)
     options: dict[str, Any] = {
-        "size": settings.size,
-        "skip_bad_images": settings.skip_bad_images,
+        "size": source.size or (about.size if about is not None else None),
+        "skip_bad_images": source.skip_bad_images,
         "device": device,
         "frozen": frozen,
+        "enlarge": bool(frozen) and model.weights is None and not model.is_python,
     }
-    if settings.data_dir is not None:
-        options["root"] = settings.data_dir
+    if source.data_dir is not None:
+        options["root"] = source.data_dir
     with CountProgress(messages, "decoded images") as progress:
-        data = load_source(settings.source, LoadOptions(**options, progress=progress), classes=settings.classes)
+        data = load_source(source.source, LoadOptions(**options, progress=progress), classes=source.classes)
     messages.note(*data.notes)
     return data
 
@@ -129,9 +133,9 @@ def load_trained(folder: RunFolder) -> Trained:
         note = f"{folder.path}: {why}; this is its last checkpoint, after step {int(path.stem.removeprefix('step-')):,}"
         try:
             return _from_checkpoint(content, load_spec(folder.path), (note, *damaged))
+        except SincereError:
+            raise
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
-            if isinstance(error, DataError):
-                raise
             raise DataError(f"{path}: does not fit {SPEC} ({first_line(error)})") from error
     remedy = f"resume it with `sincere train --resume --out {shlex.quote(str(folder.path))}`"
     raise DataError(f"{folder.path}: holds neither a model nor an intact checkpoint; {remedy}")

@@ -47,7 +47,7 @@ def run_transfer(request: TransferRequest, messages: Messages | None = None) -> 
     folder = _free_folder(request)
     trained = load_trained(run)
     source = request.data(size=trained.model.spec.size, data_dir=settings.data.data_dir)
-    data = load_data(source, device, messages, frozen=trained.model.spec.frozen)
+    data = load_data(source, settings, device, messages)
     check_input(trained.model.spec, data, request.run)
     with locked(folder, EVALUATION_LOCK):
         results = measure_and_store(
