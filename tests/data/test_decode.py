@@ -91,9 +91,8 @@ def test_values_out_of_range_are_an_error(tmp_path: Path) -> None:
         with pytest.raises(DataError) as caught:
             decode(path, 8, grey=True)
         expected = f"mode {mode} values must be 0 to {largest}; got {value:g} to {value:g}"
-        assert (
-            str(caught.value) == f"{path}: cannot be read as an image ({expected}); remove it or pass skip_bad_images"
-        )
+        remedy = "remove it, or leave out such files with --skip-bad-images (skip_bad_images=True in Python)"
+        assert str(caught.value) == f"{path}: cannot be read as an image ({expected}); {remedy}"
     nan = save(tmp_path / "nan.tiff", Image.new("F", (8, 8), float("nan")))
     with pytest.raises(DataError, match="values must be 0 to 1"):
         decode(nan, 8, grey=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,10 +70,36 @@ def test_damaged_blocks_are_computed_again(damage: str, tmp_path: Path) -> None:
     assert again.n_computed == (N if damage == "truncate" else BLOCK)
 
 
-def test_an_entry_on_the_same_subject_is_replaced_and_others_stay(tmp_path: Path) -> None:
-    for name in ("a-1", "b-1", "a-2"):
+def test_entries_that_were_not_used_for_longest_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    n_bytes = 4 * N * D
+    monkeypatch.setattr(feature_cache, "LIMIT_BYTES", 3 * n_bytes)
+    for age, name in enumerate(("new", "older", "oldest")):
         cached_features(tmp_path / name, Encoder(), (N, D))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a-2", "b-1"]
+        used = time.time() - age * 2 * feature_cache.IN_USE_SECONDS
+        os.utime(tmp_path / name, (used, used))
+    cached_features(tmp_path / "another", Encoder(), (N, D))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["another", "new", "older"]
+    monkeypatch.setattr(feature_cache, "LIMIT_BYTES", 0)
+    cached_features(tmp_path / "last", Encoder(), (N, D))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["another", "last", "new"], "these may be in use"
+
+
+def test_a_complete_entry_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a disk that is write-protected; permissions would not stop an administrator."""
+    cached_features(tmp_path / "a", Encoder(), (N, D))
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "a").iterdir()}
+
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise OSError(30, "Read-only file system")
+
+    for name in ("mkdir", "write_bytes", "write_text", "unlink"):
+        monkeypatch.setattr(Path, name, refuse)
+    monkeypatch.setattr(os, "utime", refuse)
+    found = cached_features(tmp_path / "a", Encoder(most=0), (N, D))
+    assert np.array_equal(found, values())
+    found[0] = 17  # of this process alone
+    assert np.array_equal(cached_features(tmp_path / "a", Encoder(most=0), (N, D)), values())
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "a").iterdir()} == before
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:

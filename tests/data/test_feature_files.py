@@ -234,3 +234,19 @@ def test_a_parquet_asks_for_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         sincere.load_dataset(tmp_path / "a.parquet")
     remedy = "install it with: pip install 'sincere[parquet]'"
     assert str(caught.value) == f"data: .parquet files need pyarrow, which is not installed; {remedy}"
+
+
+def test_a_validation_part_is_the_test_part_if_there_is_none(tmp_path: Path) -> None:
+    renamed = {name.replace("test_", "val_"): values for name, values in arrays().items()}
+    np.savez(tmp_path / "a.npz", **renamed)
+    data = sincere.load_dataset(tmp_path / "a.npz")
+    assert torch.equal(values_of(data.test), torch.from_numpy(arrays()["test_features"]))
+    assert data.notes == ()
+    np.savez(tmp_path / "b.npz", **{**renamed, **arrays()})
+    (note,) = sincere.load_dataset(tmp_path / "b.npz").notes
+    assert note.endswith("the arrays of the validation part are left out, because there is a test part")
+
+
+def test_texts_of_no_part_are_refused(tmp_path: Path) -> None:
+    text = message(tmp_path, texts=np.array(["a"] * 60))
+    assert text == "array 'texts' must be split like the features, into train_texts and test_texts"

@@ -265,7 +265,7 @@ LABELS = "must be integers or strings of shape (60,); got "
         (np.arange(60) / 2, LABELS + "float64 of shape (60,)"),
         (np.full(60, np.nan), LABELS + "float64 of shape (60,)"),
         (np.arange(60) % 2 == 0, LABELS + "bool of shape (60,)"),
-        (np.zeros((60, 1), int), LABELS + "int64 of shape (60, 1)"),
+        (np.zeros((60, 1), int), LABELS + "int64 of shape (60, 1). Flatten them with train_labels.ravel()"),
         (np.array("cat"), LABELS + "<U3 of shape ()"),
         (np.array(["cat"] * 59), LABELS + "<U3 of shape (59,)"),
         (np.arange(60).astype("M8[s]"), LABELS + "datetime64[s] of shape (60,)"),

@@ -235,3 +235,23 @@ def test_damaged_files(tmp_path: Path) -> None:
             messages.append(str(error))
     assert len(messages) > 30
     assert not any("\n" in text for text in messages)
+
+
+def test_a_class_of_rows_that_are_left_out_is_no_class(tmp_path: Path) -> None:
+    split = np.array(["train"] * 40 + ["val"] * 5 + ["test"] * 15)
+    words = np.where(split == "val", "only here", WORDS)
+    data = load(tmp_path, label=words, split=split)
+    assert data.class_names == ("bird", "cat", "dog")
+    assert torch.equal(values_of(data.test), torch.from_numpy(FEATURES[45:]))
+    assert data.test.ids.tolist() == list(range(45, 60))
+
+
+def test_paths(tmp_path: Path) -> None:
+    load(tmp_path)
+    short = (tmp_path / "a.parquet").rename(tmp_path / "a.pq")
+    assert sincere.load_dataset(short).name == "a"
+    with pytest.raises(DataError, match=r"a\.parquet: no such file$"):
+        sincere.load_dataset(tmp_path / "a.parquet")
+    (tmp_path / "many.parquet").mkdir()
+    with pytest.raises(DataError, match=r"many\.parquet: is a folder; give one file, or join its files into one$"):
+        sincere.load_dataset(tmp_path / "many.parquet")

@@ -251,7 +251,7 @@ def test_p_by_k_finds_the_smallest_k_that_fits(n_classes: int, batch_size: int, 
             lambda: make_sampler("auto", np.arange(254) % 100, 127),
             InputValueError,
             "make_sampler: batch_size must be K images of each of P classes, K at least 2 and P at least 2; got 127. "
-            "with 100 classes, 4 would do",
+            "With 100 classes, 4 would do",
         ),
         (
             lambda: make_sampler("auto", [0, 1], 2, images_per_class=0),

@@ -58,7 +58,8 @@ def test_a_frozen_model_gives_the_same_for_images_and_their_features() -> None:
 
 def test_an_encoder_must_return_two_axes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENCODERS, "flat", Encoder("torch.nn:Identity", "an encoder that is none"))
-    message = r"^model: encoder flat must return features of shape \(n, d\); got \(1, 3, 16, 16\)$"
+    got = r"torch.float32 of shape \(2, 3, 16, 16\)"
+    message = rf"^model: encoder flat must return floating-point features of shape \(2, d\) here; got {got}$"
     with pytest.raises(InputValueError, match=message):
         build_model(spec(encoder="flat", size=16))
 

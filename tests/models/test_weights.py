@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -16,7 +17,8 @@ from torchvision import models
 from sincere.errors import DataError, InputValueError
 from sincere.models import resnet
 from sincere.models.embedding import EmbeddingModel, build_model, load_model, save_model
-from sincere.models.weights import load_encoder, read_weights
+from sincere.models.weights import RunDescription, load_encoder, read_weights, run_description
+from sincere.records.tensors import write_tensors
 from tests.models.test_embedding import spec
 
 
@@ -273,3 +275,21 @@ def test_another_file_than_expected_is_refused(tmp_path: Path) -> None:
     save_model(build_model(spec()), tmp_path)
     with pytest.raises(DataError, match=r"its SHA-256 must be 00, that of the run's weights; got [0-9a-f]{64}$"):
         read_weights(tmp_path / "model.safetensors", "small", sha256="00")
+
+
+def test_another_file_of_a_run_is_not_called_damaged_only(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "embeddings.safetensors", {"train.labels": np.zeros(3)})
+    with pytest.raises(DataError, match=r"is damaged, or is another file of a run than its model; give the run's "):
+        read_weights(tmp_path / "embeddings.safetensors", "small")
+
+
+def test_a_file_tells_its_encoder_and_size(tmp_path: Path) -> None:
+    save_model(build_model(spec(encoder="small", size=16)), tmp_path)
+    assert run_description(tmp_path / "model.safetensors") == RunDescription("small", 16)
+    again = tmp_path / "again"
+    again.mkdir()
+    save_model(build_model(spec(encoder="small", size=16)), again)
+    one, two = ((folder / "model.safetensors").read_bytes() for folder in (tmp_path, again))
+    assert one == two, "the order of the metadata is fixed"
+    assert run_description(tmp_path / "nothing.safetensors") is None
+    assert run_description(tmp_path / "weights.pth") is None

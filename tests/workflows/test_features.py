@@ -128,14 +128,14 @@ def test_settings_that_need_images(features: str, trained: Path, tmp_path: Path)
     with pytest.raises(InputValueError) as caught:
         sincere.train(data=features, size=8, out=tmp_path / "run", **QUICK)
     assert str(caught.value) == "train: size must not be set for features; got 8"
-    probe = "evaluate: probe must be fast for features, because the paper's is trained on augmented images; got paper"
-    for refused in (
-        lambda: sincere.evaluate(trained, probe="paper", **MEASURED),
-        lambda: sincere.compare(data=features, probe="paper", out=tmp_path / "run", **QUICK),
-    ):
+    probe = "probe must be fast for features, because the paper's is trained on augmented images; got paper"
+    for verb, refused in {
+        "evaluate": lambda: sincere.evaluate(trained, probe="paper", **MEASURED),
+        "compare": lambda: sincere.compare(data=features, probe="paper", out=tmp_path / "run", **QUICK),
+    }.items():
         with pytest.raises(InputValueError) as caught:
             refused()
-        assert str(caught.value) == probe
+        assert str(caught.value) == f"{verb}: {probe}"
     assert not (tmp_path / "run").exists(), "before anything is trained"
 
 
@@ -161,3 +161,51 @@ def _through(model: Any, images: Dataset) -> Dataset:
         with torch.no_grad():
             parts[name] = replace(part, items=Features(model.features(part.items.gather(part.positions))))
     return replace(images, **parts, origin=images)
+
+
+def test_changed_texts_are_shown_without_training_again(
+    features: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with np.load(features) as file:
+        arrays = dict(file)
+    path = tmp_path / "clusters.npz"
+    np.savez(path, **arrays)
+    options: dict[str, Any] = {"data": str(path), "losses": ["sincere", "supcon"], "out": tmp_path / "out", "epochs": 1}
+    sincere.compare(**options)
+    np.savez(path, **{**arrays, "test_texts": np.array([f"new {i}" for i in range(30)])})
+    capsys.readouterr()
+    sincere.compare(**options)
+    printed = capsys.readouterr().out
+    assert printed.count("is trained already") == 2
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "new 7" in page
+    assert "notes/7.txt" not in page
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"encoder_lr": 0.1},
+            "train: encoder_lr must not be set for ready-made features, which have no encoder; got 0.1",
+        ),
+        ({"freeze": False}, "train: freeze must be on for ready-made features; got off"),
+        (
+            {"head": "none"},
+            "train: head must be mlp or linear for a frozen encoder or features, because nothing else is",
+        ),
+    ],
+)
+def test_settings_of_encoders(settings: dict[str, Any], message: str, features: str, tmp_path: Path) -> None:
+    with pytest.raises(InputValueError) as caught:
+        sincere.train(data=features, out=tmp_path / "run", **{**QUICK, **settings})
+    assert str(caught.value).startswith(message)
+
+
+def test_a_class_of_one_sample_cannot_be_held_out(tmp_path: Path) -> None:
+    labels = np.array([0, 0, 0, 1, 1, 1, 2])
+    data = {"train_features": np.eye(7), "train_labels": labels, "test_features": np.eye(7), "test_labels": labels}
+    with pytest.raises(
+        DataError, match=r"^arrays: class '2' has a single training sample, so that none can be held out"
+    ):
+        sincere.train(data=data, validation=0.2, out=tmp_path / "run", quiet=True)

@@ -15,7 +15,9 @@ import sincere
 from sincere.data.catalog import load_dataset
 from sincere.errors import InputValueError
 from sincere.records.results import Results
+from sincere.settings.requests import TrainRequest
 from sincere.workflows import arithmetic, frozen_features
+from sincere.workflows.defaults import resolve
 from sincere.workflows.run_folder import RunFolder
 from tests.workflows.conftest import QUICK
 from tests.workflows.trained_runs import same_weights, stopped_after, weights
@@ -39,9 +41,9 @@ def n_encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     real = frozen_features.FrozenEncoder.features
 
-    def counted(self: Any, samples: Any, make_views: Any, chosen: Any) -> Any:
+    def counted(self: Any, samples: Any, augmented: Any, chosen: Any) -> Any:
         counts.append(len(chosen))
-        return real(self, samples, make_views, chosen)
+        return real(self, samples, augmented, chosen)
 
     monkeypatch.setattr(frozen_features.FrozenEncoder, "features", counted)
     return counts
@@ -112,12 +114,15 @@ def test_views_are_drawn_from_cached_versions(frozen: dict[str, Any], tmp_path: 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"encoder_lr": 0.1}, "train: encoder_lr must not be set for a frozen encoder; got 0.1. Add --no-freeze"),
+        ({"encoder_lr": 0.1}, "train: encoder_lr must not be set for a frozen encoder; got 0.1. Leave out --freeze"),
+        ({"head": "none"}, "train: head must be mlp or linear for a frozen encoder or features, because nothing else"),
+        ({"norm": "group"}, "train: norm must be batch for a frozen encoder: without their statistics its weights wou"),
+        ({"cached_views": 2, "augmentation": "none"}, "train: augmentation must not be none with cached_views, which"),
         ({"augmentation": "light"}, "train: augmentation must be none for features; got light. With --cached-views N"),
-        ({"freeze": False, "cached_views": 2}, "train: cached_views must be 0 unless the encoder is frozen; got 2."),
+        ({"freeze": False, "cached_views": 2}, "train: cached_views must be 0 unless the encoder is frozen (--f"),
         ({"freeze": False, "feature_dropout": 0.1}, "train: feature_dropout must be 0 unless the encoder is frozen"),
         ({"encoder": "none"}, "train: encoder must turn images into features; got none"),
-        ({"weights": None, "encoder": "small"}, "model: pretrained must be off for encoder small, which has no Image"),
+        ({"weights": None, "encoder": "small"}, "train: freeze needs weights, and small has no ImageNet weights; set"),
         ({"weights": None, "pretrained": False}, "train: freeze needs weights: leave out --no-pretrained, or set"),
     ],
 )
@@ -151,7 +156,8 @@ def test_photos_go_through_a_frozen_pretrained_encoder_by_default(
     printed = capsys.readouterr()
     assert "images of 71 to 119 px are taken at 96 px; --size sets another" in printed.err
     assert "lite0: 3.37M parameters for 96 x 96 px, colour" in printed.out
-    assert "starts from ImageNet weights; frozen, only the head is trained (--encoder, --no-freeze" in printed.out
+    assert "frozen encoder lite0 at 96 px; --encoder, --no-freeze and --size change that" in printed.out
+    assert "starts from ImageNet weights; frozen, only the head is trained" in printed.out
     assert [(row.loss, row.seed) for row in results.rows][-2:] == [("raw-features", 0), ("raw-features", 1)]
     raw = results.summaries[-1]
     assert raw.seed_std == dict.fromkeys(raw.metrics, 0.0)
@@ -161,3 +167,59 @@ def test_photos_go_through_a_frozen_pretrained_encoder_by_default(
     assert again.summaries[-1].metrics["knn1"].estimate == raw.metrics["knn1"].estimate
     alone = sincere.evaluate(tmp_path / "out" / "runs" / "sincere-0", quiet=True)
     assert alone.rows[0].metrics == Results.read(tmp_path / "out").rows[0].metrics
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, ("lite0", True, True)),
+        ({"encoder": "lite0"}, ("lite0", True, True)),
+        ({"encoder_lr": 1e-4}, ("lite0", True, False)),
+        ({"freeze": False}, ("lite0", True, False)),
+        ({"encoder": "lite0", "pretrained": False}, ("lite0", False, False)),
+        ({"encoder": "small"}, ("small", False, False)),
+        ({"pretrained": False}, ("small", False, False)),
+    ],
+)
+def test_what_is_chosen_for_photos(settings: dict[str, Any], expected: tuple[str, bool, bool], tmp_path: Path) -> None:
+    data = load_dataset(photos(tmp_path / "photos", n=2))
+    assert data.are_photos
+    request = TrainRequest.make(data=str(tmp_path / "photos"), **settings)
+    model = resolve(request.run_settings(), data, torch.device("cpu")).model
+    assert (model.encoder, model.pretrained, model.freeze) == expected
+
+
+def test_the_weights_of_a_run_bring_its_encoder_and_size(
+    frozen: dict[str, Any], finished: Path, tmp_path: Path
+) -> None:
+    """Small images are not enlarged for them, as they are for ImageNet weights."""
+    del frozen["size"]
+    frozen.pop("encoder", None)
+    sincere.train(out=tmp_path / "run", **frozen)
+    stored, before = (RunFolder(path).stored_settings() for path in (tmp_path / "run", finished))
+    assert (stored["encoder"], stored["size"]) == (before["encoder"], before["size"])
+    with pytest.raises(InputValueError, match=r"It is of a run with --encoder small --size 8$"):
+        sincere.train(out=tmp_path / "other", **{**frozen, "encoder": "resnet18"})
+
+
+def test_settings_of_few_images_fit_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SINCERE_HOME", str(tmp_path / "home"))
+    sincere.train(data=photos(tmp_path / "photos", n=5), out=tmp_path / "run", epochs=1, quiet=True)
+
+
+def test_features_are_computed_with_the_threads_of_the_run(
+    frozen: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SINCERE_HOME", str(tmp_path / "home"))
+    numbers = list[int]()
+    real = frozen_features.FrozenEncoder.features
+
+    def watched(*arguments: Any) -> Any:
+        numbers.append(torch.get_num_threads())
+        return real(*arguments)
+
+    monkeypatch.setattr(frozen_features.FrozenEncoder, "features", watched)
+    before = torch.get_num_threads()
+    sincere.train(out=tmp_path / "run", **{**frozen, "threads": before + 1})
+    assert set(numbers) == {before + 1}
+    assert torch.get_num_threads() == before

@@ -51,6 +51,8 @@ def check_labels(labels: NamedArray, n_samples: int) -> None:
         remedy = f"Convert them with {labels.name}.astype(int)" if whole else ""
         if kind == "O":
             remedy = f"Convert them with {labels.name}.astype(str)"
+        elif values.shape == (n_samples, 1):
+            remedy = f"Flatten them with {labels.name}.ravel()"
         elif values.ndim == 2 and len(values) == n_samples:
             remedy = f"If each row is one-hot, convert them with {labels.name}.argmax(axis=1)"
         got = f"{values.dtype} of shape {values.shape}"
