@@ -5,6 +5,10 @@ No data set of large photos can be downloaded on the machines on which this is d
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -52,3 +56,18 @@ def mosaics(cifar10: Path, folder: Path, *, n_images: int) -> None:
             pixels = tiles.transpose(0, 2, 1, 3, 4).reshape(32 * MOSAIC, 32 * MOSAIC, 3)
             height, width = generator.integers(180, 221, 2)
             Image.fromarray(pixels[:height, :width]).save(folder / str(name) / f"{i:04d}.jpg", quality=90)
+
+
+@contextmanager
+def empty_cache() -> Iterator[Path]:
+    """Let the package begin with an empty cache, which is removed afterwards."""
+    before = os.environ.get("SINCERE_HOME")
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["SINCERE_HOME"] = home
+        try:
+            yield Path(home)
+        finally:
+            if before is None:
+                del os.environ["SINCERE_HOME"]
+            else:
+                os.environ["SINCERE_HOME"] = before

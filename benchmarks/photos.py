@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.measure import ratio, summary, time_in_turns, write
-from benchmarks.photo_folders import mosaics
+from benchmarks.photo_folders import empty_cache, mosaics
 from sincere.data.cache import decoded_images
 from sincere.data.catalog import load_dataset, load_source
 from sincere.data.class_folders import folder_files
@@ -36,21 +34,6 @@ SIZE = 128  # of the input for which images are decoded
 SIDES = (96, 160)  # of the encoder's input
 N_DECODED, N_FEATURES = 5000, 2000
 OURS, TORCHVISION, TIMM = "sincere", "torchvision ImageFolder, 2 workers", "timm, torchvision ImageFolder, 2 workers"
-
-
-@contextmanager
-def empty_cache() -> Iterator[Path]:
-    """Let the package begin with an empty cache, which is removed afterwards."""
-    before = os.environ.get("SINCERE_HOME")
-    with tempfile.TemporaryDirectory() as home:
-        os.environ["SINCERE_HOME"] = home
-        try:
-            yield Path(home)
-        finally:
-            if before is None:
-                del os.environ["SINCERE_HOME"]
-            else:
-                os.environ["SINCERE_HOME"] = before
 
 
 def our_features(folder: Path, model: EmbeddingModel) -> Dataset:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
@@ -66,6 +67,8 @@ def _ignore_interrupts() -> None:
 
 def _run(verb: str, rest: list[str]) -> int:
     """Run a verb; report an error in one line."""
+    # Large photos are read; those that are twice as large are an error.
+    warnings.filterwarnings("ignore", message="Image size .* exceeds limit", module="PIL")
     try:
         _check_ranks()
         if verb == COMPLETE:

@@ -106,7 +106,7 @@ class DecodedImages:
     """Decoded images in the cache.
 
     Attributes:
-        pixels: Pixels (k, h, w, c), memory-mapped or in memory; there, the channels of an image follow one another.
+        pixels: Pixels (k, h, w, c), memory-mapped; on disk the channels of an image follow one another.
         positions: Position of each image in the source (k,), ascending.
         checksums: CRC-32 of each image (k,).
         sums: Sum and sum of squares of the values of each channel, over all images (c, 2).
@@ -136,7 +136,6 @@ def decoded_images(
     progress: Progress | None = None,
     workers: int | None = None,
     refresh: bool = False,
-    memory: Pixels | None = None,
 ) -> DecodedImages:
     """Return the images that `decode` returns for 0 to n_images - 1, from the cache entry at `path` if it is intact.
 
@@ -149,7 +148,6 @@ def decoded_images(
         progress: Called with (done, total) while images are decoded.
         workers: Number of threads; all cores by default.
         refresh: Whether to decode again although there is an entry, because it is known to be damaged.
-        memory: Array (n_images, c, h, w) that holds the images if they are decoded now; else they are memory-mapped.
 
     Raises:
         DataError: An image is bad and `skip_bad` is off, or all are; or the cache cannot be written.
@@ -157,15 +155,12 @@ def decoded_images(
     images = None if refresh else _read(path, n_images)
     if images is None:
         with new_entry(path) as work:
-            chunks = in_order(
-                partial(_decode_chunk, decode, skip_bad, memory), n_images, progress=progress, workers=workers
-            )
-            if not _write(work, n_images, chunks, memory):
+            chunks = in_order(partial(_decode_chunk, decode, skip_bad), n_images, progress=progress, workers=workers)
+            if not _write(work, n_images, chunks):
                 raise DataError(f"{source}: none of the {n_images} images can be read")
         images = _read(path, n_images)
         if images is not None:
-            pixels = images.pixels if memory is None else memory[: len(images.positions)].transpose(0, 2, 3, 1)
-            images = replace(images, pixels=pixels, fresh=True)
+            images = replace(images, fresh=True)
     if images is None:
         raise DataError(f"{path}: was changed by another process while it was written; try again")
     return images
@@ -226,7 +221,7 @@ def _read(path: Path, n_images: int) -> DecodedImages | None:
         size = (path / IMAGES).stat().st_size
         if size != len(positions) * int(np.prod(shape)):
             return None
-        planes = np.memmap(path / IMAGES, dtype=np.uint8, mode="r", shape=(len(positions), *shape))
+        planes = np.memmap(path / IMAGES, dtype=np.uint8, mode="c", shape=(len(positions), *shape))
     except (OSError, KeyError, TypeError, ValueError):
         return None
     pixels = planes.transpose(0, 2, 3, 1)
@@ -243,9 +238,9 @@ class _Chunk:
     sums: Sums
 
 
-def _write(work: Path, n_images: int, chunks: Generator[_Chunk | None, None, None], memory: Pixels | None) -> bool:
-    """Write the decoded images and return whether there were any; in `memory`, close the gaps of bad ones."""
-    positions, checksums, sums, n_done = list[Positions](), list[NDArray[np.uint32]](), list[Sums](), 0
+def _write(work: Path, n_images: int, chunks: Generator[_Chunk | None, None, None]) -> bool:
+    """Write the decoded images and return whether there were any."""
+    positions, checksums, sums = list[Positions](), list[NDArray[np.uint32]](), list[Sums]()
     with closing(chunks), (work / IMAGES).open("wb") as file:
         for chunk in chunks:
             if chunk is None:
@@ -254,9 +249,6 @@ def _write(work: Path, n_images: int, chunks: Generator[_Chunk | None, None, Non
                 shape = chunk.planes.shape[1:]
                 allocate(file, n_images * int(np.prod(shape)))
             file.write(chunk.planes.data)
-            if memory is not None and chunk.positions[0] > n_done:
-                memory[n_done : n_done + len(chunk.planes)] = chunk.planes
-            n_done += len(chunk.planes)
             positions.append(chunk.positions)
             checksums.append(chunk.checksums)
             sums.append(chunk.sums)
@@ -276,13 +268,13 @@ def allocate(file: IO[bytes], n_bytes: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _decode_chunk(decode: Decoder, skip_bad: bool, memory: Pixels | None, positions: range) -> _Chunk | None:
-    """Return the images at these positions that can be decoded, in `memory` if it is given; None if there are none.
+def _decode_chunk(decode: Decoder, skip_bad: bool, positions: range) -> _Chunk | None:
+    """Return the images at these positions that can be decoded; None if there are none.
 
     Raises:
         BadImageError: One cannot be decoded, and `skip_bad` is off.
     """
-    good, planes = list[int](), None if memory is None else memory[positions.start : positions.stop]
+    good, planes = list[int](), None
     for position in positions:
         try:
             pixels = decode(position)
@@ -293,7 +285,7 @@ def _decode_chunk(decode: Decoder, skip_bad: bool, memory: Pixels | None, positi
         channels_first = pixels.transpose(2, 0, 1)
         if planes is None:
             planes = np.empty((len(positions), *channels_first.shape), dtype=np.uint8)
-        planes[len(good)] = channels_first  # copied here, while the processor's cache holds the pixels
+        planes[len(good)] = channels_first  # copied here, while the CPU's cache holds the pixels
         good.append(position)
     if planes is None or not good:
         return None

@@ -190,7 +190,6 @@ def _load(source: _Source, settings: LoadOptions) -> _Loaded:
             source=source.name,
             skip_bad=settings.skip_bad_images,
             progress=settings.progress,
-            memory=np.empty((n_images, channels, side, side), dtype=np.uint8) if fits else None,
         )
         cached: DecodedImages = read()
         if not fits:
@@ -200,7 +199,7 @@ def _load(source: _Source, settings: LoadOptions) -> _Loaded:
         if not cached.fresh and not np.array_equal(checksums_of(cached.pixels), cached.checksums):
             notes = (f"{path}: was damaged; its images were decoded again",)
             cached = read(refresh=True)
-        if cached.fresh:  # in memory, as one tensor would be
+        if cached.fresh:  # the page cache still holds what was written: a copy would take as much memory again
             held: Images = TensorImages(torch.from_numpy(cached.pixels.transpose(0, 3, 1, 2)).to(settings.device))
         else:
             held = place_images(cached.pixels, settings.device)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import __version__ as pillow_version
 
-from sincere.data.decode import SUFFIXES, open_image
+from sincere.data.image_headers import SUFFIXES, jpeg_shape, open_image
 from sincere.errors import DataError
 from sincere.records.files import locked
 from sincere.records.npz import read_arrays, write_arrays
@@ -199,6 +199,8 @@ def inspect_file(path: Path) -> tuple[bytes, int, int]:
     except OSError:
         return bytes(_DIGEST_BYTES), UNREADABLE, 0
     digest = hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
+    if (shape := jpeg_shape(content)) is not None:
+        return digest, GREY if shape[2] == 1 else COLOUR, min(shape[:2])
     try:
         with open_image(io.BytesIO(content)) as image:
             return digest, GREY if image.mode in GREY_MODES else COLOUR, min(image.size)

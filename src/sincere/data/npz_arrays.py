@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from PIL import Image
 
-from sincere.data.decode import convert, eight_bits
+from sincere.data.decode import centre_square, eight_bits
 from sincere.data.named_arrays import NamedArray
 from sincere.data.pixel_storage import Pixels
 
@@ -60,13 +59,8 @@ def square_pixels(images: NamedArray) -> Pixels:
     for start in range(0, n, step):
         block = values[start : start + step]
         block = eight_bits(block, 1) if block.dtype.kind == "f" else block.astype(np.uint8, copy=False)
-        pixels[start : start + step] = block if height == width else [_centre_square(image, side) for image in block]
+        pixels[start : start + step] = block if height == width else [centre_square(image, side) for image in block]
     return pixels
-
-
-def _centre_square(image: Pixels, side: int) -> Pixels:
-    grey = image.shape[2] == 1
-    return convert(Image.fromarray(image[..., 0] if grey else image), side, grey=grey)
 
 
 def _check_range(images: NamedArray) -> None:
