@@ -36,6 +36,7 @@ bench: $(VENV)/.ready  ## measure, write benchmarks/results/*.json and the table
 	$(BIN)/python -m benchmarks.theory
 	$(BIN)/python -m benchmarks.data
 	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.adapter
 	$(BIN)/python -m benchmarks.evaluation
 	$(BIN)/python -m benchmarks.significance
 	$(BIN)/python -m benchmarks.scaling

@@ -43,7 +43,8 @@ def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def times(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}x" if value < 10 else f"{value:.0f}x"
+    digits = 0 if value is None or value >= 10 else 1 if value >= 1.05 else 2
+    return "-" if value is None else f"{value:.{digits}f}x"
 
 
 def megabytes(value: float | None) -> str:
@@ -205,6 +206,7 @@ def half_hour(results: dict[str, Any]) -> str:
 def frozen_cifar10(results: dict[str, Any]) -> str:
     about = results["cifar10"]
     metrics = {"margin": False, "knn1": True, "knn5": True, "linear": True}
+    titles = dict(zip(metrics, ("margin", "1-NN", "5-NN", "linear probe"), strict=True))
     rows = []
     for summary in about["summaries"]:
         cells = [
@@ -212,12 +214,12 @@ def frozen_cifar10(results: dict[str, Any]) -> str:
             for estimate, share in ((summary["metrics"][name], share) for name, share in metrics.items())
         ]
         rows.append([loss_title(summary["loss"]), *cells])
-    table = markdown(["", "margin", "1-NN", "5-NN", "linear probe"], rows)
+    table = markdown(["", *titles.values()], rows)
     clauses = []
     for metric, share in metrics.items():
         d = sincere_minus_supcon(about, metric)
         size = f"{number(d['estimate'], share=share)} {span(d, share=share)}"
-        clauses.append(f"{metric} {size}{'' if d['significant'] else ' (not significant)'}")
+        clauses.append(f"{titles[metric]} {size}{'' if d['significant'] else ' (not significant)'}")
     counts = f"{about['n_train']:,} training and {about['n_test']:,} test images, {len(about['seeds'])} seeds"
     return f"{table}\n\nSINCERE minus SupCon: {'; '.join(clauses)}. {counts}. {described(results)}"
 
@@ -270,7 +272,7 @@ def photos(results: dict[str, Any]) -> str:
         ours, *others = case["cases"]
         for theirs in (name for name in others if not name.startswith(ours)):
             rates = [f"{case['cases'][name]['images_per_second']:,.0f}" for name in (ours, theirs)]
-            note = ", which keeps the images too" if theirs.endswith("kept in memory") else ""
+            note = "; torchvision keeps them in memory, too" if theirs.endswith("kept in memory") else ""
             rows.append([f"{title}{note}", *rates, times(case["times_faster"][theirs])])
     header = ["images per second", "sincere", "torchvision's ImageFolder in a DataLoader with 2 workers", "speed-up"]
     return f"{markdown(header, rows)}\n\n{described(results)}"
