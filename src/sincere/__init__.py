@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from sincere.theory.divergence import class_divergence_bounds
     from sincere.workflows.compare import compare
     from sincere.workflows.evaluate import evaluate
-    from sincere.workflows.train import load, train
+    from sincere.workflows.model import Model, load
+    from sincere.workflows.train import train
     from sincere.workflows.transfer import transfer
 
 __version__ = "0.1.0"
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 __all__ = [
     "EpsSupInfoNCELoss",
     "InfoNCELoss",
+    "Model",
     "SINCERELoss",
     "SupConLoss",
     "class_divergence_bounds",
@@ -46,6 +48,7 @@ __all__ = [
 _HOME = {
     "EpsSupInfoNCELoss": "sincere.losses.modules",
     "InfoNCELoss": "sincere.losses.modules",
+    "Model": "sincere.workflows.model",
     "SINCERELoss": "sincere.losses.modules",
     "SupConLoss": "sincere.losses.modules",
     "class_divergence_bounds": "sincere.theory.divergence",
@@ -53,7 +56,7 @@ _HOME = {
     "eps_supinfonce_loss": "sincere.losses.functional",
     "evaluate": "sincere.workflows.evaluate",
     "info_nce_loss": "sincere.losses.functional",
-    "load": "sincere.workflows.train",
+    "load": "sincere.workflows.model",
     "load_dataset": "sincere.data.catalog",
     "repulsion_meter": "sincere.theory.coefficients",
     "sincere_loss": "sincere.losses.functional",

@@ -203,6 +203,31 @@ METRICS: dict[str, str] = {
     "knn": "sincere.evaluation.knn:measure",
     "linear": "sincere.evaluation.probe:measure",
     "retrieval": "sincere.evaluation.retrieval:measure",
+    "classifiers": "sincere.evaluation.classifiers:measure",
+}
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A way to classify embeddings.
+
+    Attributes:
+        about: What it does.
+        target: Where it is, as "module:attribute"; None for the linear probe, which is stored with a run.
+    """
+
+    about: str
+    target: str | None
+
+
+CLASSIFIERS: dict[str, Classifier] = {
+    "knn": Classifier(
+        "votes of the 5 nearest training images, weighted by similarity", "sincere.evaluation.classifiers:KNN"
+    ),
+    "dino": Classifier("20 nearest, weighted by exp(similarity / 0.07)", "sincere.evaluation.classifiers:DINO"),
+    "lightly": Classifier("200 nearest, weighted by exp(similarity / 0.1)", "sincere.evaluation.classifiers:LIGHTLY"),
+    "means": Classifier("nearest class mean", "sincere.evaluation.classifiers:MEANS"),
+    "linear": Classifier("the linear probe that `sincere evaluate` has stored", None),
 }
 
 

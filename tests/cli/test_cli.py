@@ -144,7 +144,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         (["trian"], "sincere: 'trian' is not a verb; did you mean 'train'?\n"),
-        (["dance"], "sincere: 'dance' is not a verb; the verbs are compare, train, evaluate, transfer, report, "),
+        (["dance"], "sincere: 'dance' is not a verb; the verbs are compare, train, evaluate, transfer, predict, "),
         (["train", "--data", "digts"], "did you mean 'digits'?\n"),
         (["train", "--temperature", "0"], "sincere: train: temperature must be greater than 0; got '0'\n"),
         (["train", "--config", "missing.toml"], "sincere: missing.toml: no such file\n"),

@@ -249,7 +249,7 @@ def test_nan_in_stored_figures_is_refused(evaluated: Path, tmp_path: Path) -> No
 
 def test_nan_weights_are_refused(finished: Path, tmp_path: Path) -> None:
     folder = finished_copy(finished, tmp_path)
-    model = sincere.load(folder)
+    model = sincere.load(folder).network
     with torch.no_grad():
         next(model.head.parameters()).fill_(torch.nan)
     from sincere.models.embedding import save_model

@@ -117,7 +117,9 @@ def test_the_model_loads_with_a_module_like_the_one_it_was_given(arrays: Arrays,
     sincere.train(out=tmp_path / "run", **objects(arrays), **QUICK)
     images = torch.from_numpy(arrays["test_images"]).permute(0, 3, 1, 2)
     model = sincere.load(tmp_path / "run", encoder=Encoder())
-    assert torch.equal(model.encoder.convolution.weight, weights(tmp_path / "run")["encoder.convolution.weight"])
+    assert torch.equal(
+        model.network.encoder.convolution.weight, weights(tmp_path / "run")["encoder.convolution.weight"]
+    )
     assert model.embed(images).shape == (30, 8)
     with pytest.raises(InputValueError, match=r"encoder was given in Python and must be given again"):
         sincere.load(tmp_path / "run")

@@ -27,7 +27,12 @@ def test_a_run_with_every_loss(loss: str, data: str, tmp_path: Path) -> None:
     result = sincere.train(data=data, loss=loss, out=tmp_path / "run", sampler="balanced", **QUICK)
     assert isinstance(result, TrainResult)
     names = {"config.toml", "manifest.json", "metrics.jsonl", "checkpoints", "model.json", "model.safetensors"}
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {*names, "summary.json", ".lock"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {
+        *names,
+        "reference.safetensors",
+        "summary.json",
+        ".lock",
+    }
     rows = RunFolder(tmp_path / "run").log.rows()
     assert [row["epoch"] for row in rows] == [1, 2, 3, 4]
     assert all(row["floor"] <= row["loss"] <= 2 * row["chance"] for row in rows)
@@ -35,7 +40,7 @@ def test_a_run_with_every_loss(loss: str, data: str, tmp_path: Path) -> None:
     assert ("repulsion_share" in rows[-1]) == LOSSES[loss].needs_labels
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["versions"]["torch"]
-    assert result.model()(torch.zeros(1, 1, 8, 8)).shape == (1, 8)
+    assert result.model().network(torch.zeros(1, 1, 8, 8)).shape == (1, 8)
 
 
 def test_it_learns(data: str, tmp_path: Path) -> None:

@@ -108,7 +108,8 @@ def files_dataset(
             skipped = f"{n_files - len(good)} of {n_files} {part} images could not be read and were left out"
             notes = (*notes, skipped)
         labelled_images = all_samples(loaded.images, source.labelled.labels[good], ids=source.labelled.ids[good])
-        sets.append(replace(labelled_images, digests=_file_digests(source)[good]))
+        names = np.char.decode(source.labelled.files.names[good], "utf-8", "surrogateescape")
+        sets.append(replace(labelled_images, digests=_file_digests(source)[good], texts=names))
         sums.append(loaded.sums)
     if sums[0] is not None:
         mean, std = mean_and_std(sums[0], len(sets[0]) * side**2)

@@ -48,7 +48,7 @@ def square_pixels(images: NamedArray) -> Pixels:
     Raises:
         DataError: Their type or range has no clear meaning.
     """
-    _check_range(images)
+    check_range(images)
     values = images.values
     n, height, width, n_channels = values.shape
     side = min(height, width)
@@ -63,7 +63,12 @@ def square_pixels(images: NamedArray) -> Pixels:
     return pixels
 
 
-def _check_range(images: NamedArray) -> None:
+def check_range(images: NamedArray) -> None:
+    """Check that values are pixels.
+
+    Raises:
+        DataError: Their type or range has no clear meaning.
+    """
     values, name = images.values, images.name
     kind = values.dtype.name
     if kind == "uint8":

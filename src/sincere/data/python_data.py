@@ -79,7 +79,7 @@ def python_data(name: str, value: Any) -> PythonData:
         DataError: The samples of a Dataset do not fit together.
     """
     if isinstance(value, Mapping):
-        return PythonData(name, {str(key): _array(f"{name}: {key}", array) for key, array in value.items()})
+        return PythonData(name, {str(key): as_array(f"{name}: {key}", array) for key, array in value.items()})
     if isinstance(value, tuple | list) and len(value) == 2:
         first, second = value
         if _is_dataset(first) and _is_dataset(second):
@@ -104,11 +104,11 @@ def _is_pair(value: Any) -> bool:
 
 
 def _pair(name: str, value: Sequence[Any], prefix: str) -> dict[str, NDArray[Any]]:
-    samples, labels = _array(f"{name}: samples", value[0]), _array(f"{name}: labels", value[1])
+    samples, labels = as_array(f"{name}: samples", value[0]), as_array(f"{name}: labels", value[1])
     return {f"{prefix}{'features' if samples.ndim == 2 else 'images'}": samples, f"{prefix}labels": labels}
 
 
-def _array(name: str, value: Any) -> NDArray[Any]:
+def as_array(name: str, value: Any) -> NDArray[Any]:
     """Return an array or tensor as an array.
 
     Raises:
@@ -152,4 +152,4 @@ def _samples(dataset: Sequence[Any], prefix: str) -> dict[str, NDArray[Any]]:
 def _item(value: Any) -> NDArray[Any]:
     if isinstance(value, Image.Image):
         return convert(value, None, grey=value.mode in ("1", "L"))
-    return _array("data: an image", value)
+    return as_array("data: an image", value)

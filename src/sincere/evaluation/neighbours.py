@@ -173,3 +173,18 @@ def _largest(candidates: Tensor, k: int) -> tuple[Tensor, Tensor]:
         selected.append((candidates.gather(1, at), at))
         candidates.scatter_(1, at, -torch.inf)
     return torch.cat([value for value, _ in selected], dim=1), torch.cat([at for _, at in selected], dim=1)
+
+
+@torch.no_grad()
+def nearest_references(queries: Tensor, references: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return similarities and positions (n, k) of the k nearest references of each query, the nearest first.
+
+    Raises:
+        DataError: An embedding is not finite.
+        InputValueError: k is larger than the number of references.
+    """
+    check_search("neighbours", queries, references, (k,), None)
+    n_rows = max(1, BLOCK_BYTES // (len(references) * references.element_size()))
+    parts = [(block @ references.T).topk(k, dim=1) for block in queries.split(n_rows)]
+    similarities, positions = (torch.cat(column) for column in zip(*parts, strict=True))
+    return similarities, positions

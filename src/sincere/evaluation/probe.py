@@ -43,9 +43,13 @@ class Probe:
     bias: Tensor
     chosen: float
 
+    def logits(self, features: Tensor) -> Tensor:
+        """Return the logit of each class for each image (n, n_classes)."""
+        return features.to(self.weight.dtype) @ self.weight.T + self.bias
+
     def predict(self, features: Tensor) -> Tensor:
         """Return the class with the largest logit for each image."""
-        return (features.to(self.weight.dtype) @ self.weight.T + self.bias).argmax(dim=1)
+        return self.logits(features).argmax(dim=1)
 
     def correct(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return 1 for each image that is classified correctly, else 0."""

@@ -22,6 +22,8 @@ class ModelSpec(BaseModel):
         norm: "batch", or "group" where batch norms are replaced by group norms.
         stem: Side of the first convolution where the weights that the encoder started from have decided it; None where
             the image size does.
+        image_shape: Channels, height and width of the images as they are stored, before the model converts and resizes
+            them; None for ready-made features, and for models of earlier versions.
         n_features: Number of ready-made features that are the input in place of an image; None for images.
         feature_scale: Features are divided by it before the head: the root mean square of the training features where
             the encoder is frozen or there is none, so that any scale of features trains alike.
@@ -41,6 +43,7 @@ class ModelSpec(BaseModel):
     class_names: tuple[str, ...] = ()
     norm: Literal["batch", "group"] = "batch"
     stem: int | None = None
+    image_shape: tuple[int, int, int] | None = None
     n_features: int | None = None
     feature_scale: float = 1.0
     frozen: bool = False

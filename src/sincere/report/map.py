@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,14 +10,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from sincere.catalog import loss_title
 from sincere.checks import printable
 from sincere.records.arrays import EmbeddingMap
+from sincere.report.document import data_url
 from sincere.report.evidence import Run
 
-MOST_PNG_PIXELS = 1_000_000  # up to this size a sheet is a lossless PNG, above a JPEG
 LONGEST_TEXT = 200  # characters of a text on the page
 STEPS = 4095  # coordinates on the page are integers from 0 to this
 
@@ -98,23 +95,13 @@ def _sheet(embedding_map: EmbeddingMap) -> dict[str, Any]:
 def _thumbnails(pixels: NDArray[np.uint8]) -> dict[str, Any]:
     n, height, width = pixels.shape[:3]
     columns = math.ceil(math.sqrt(n * height / width))  # about square
-    return {"columns": columns, "width": width, "height": height, "source": _data_url(_tiled(pixels, columns))}
+    return {"columns": columns, "width": width, "height": height, "source": data_url(_tiled(pixels, columns))}
 
 
-def _tiled(thumbnails: NDArray[np.uint8], columns: int) -> Image.Image:
+def _tiled(thumbnails: NDArray[np.uint8], columns: int) -> NDArray[np.uint8]:
     n, height, width, channels = thumbnails.shape
     rows = math.ceil(n / columns)
     filled = np.zeros((rows * columns, height, width, channels), dtype=np.uint8)
     filled[:n] = thumbnails
     sheet = filled.reshape(rows, columns, height, width, channels).swapaxes(1, 2)
-    pixels = sheet.reshape(rows * height, columns * width, channels)
-    return Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
-
-
-def _data_url(image: Image.Image) -> str:
-    lossless = image.width * image.height <= MOST_PNG_PIXELS
-    options: dict[str, Any] = {"optimize": True} if lossless else {"quality": 85, "subsampling": 0}
-    kind = "png" if lossless else "jpeg"
-    file = io.BytesIO()
-    image.save(file, format=kind, **options)
-    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
+    return sheet.reshape(rows * height, columns * width, channels)

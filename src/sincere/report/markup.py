@@ -6,7 +6,7 @@ import html
 import json
 from typing import Any
 
-VOID = ("meta", "br")
+VOID = ("meta", "br", "img")
 
 
 class Html(str):

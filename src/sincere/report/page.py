@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +12,11 @@ import vl_convert
 from sincere.records.files import write_atomic
 from sincere.records.results import FIGURE_FILES, FIGURE_FORMATS, FIGURES, REPORT, MarginAbout
 from sincere.report import sections
+from sincere.report.document import asset, document
 from sincere.report.evidence import Evidence, read_evidence
 from sincere.report.figure_files import save_figure, vega_lite_version
 from sincere.report.map import Plane, map_data, planes_of
-from sincere.report.markup import Html, data_block, join, tag
+from sincere.report.markup import data_block, tag
 from sincere.report.result_figures import (
     KINDS,
     MOST_LABELLED,
@@ -110,23 +108,14 @@ def _page(evidence: Evidence, planes: Sequence[Plane], figures: dict[str, Figure
     )
     links = [tag("a", text, href=f"#{name}") for name, text in CONTENTS.items()]
     toggle = tag("button", "Dark", type="button", id="theme", aria_label="switch between light and dark")
-    scripts = [_vega(), *(_asset(name) for name in ("charts.js", "tables.js", "map.js"))]
-    body = tag(
-        "body",
+    scripts = [_vega(), *(asset(name) for name in ("charts.js", "tables.js", "map.js"))]
+    return document(
+        f"{evidence.results.data.name}: sincere {evidence.results.kind}",
         tag("nav", tag("div", *links, class_="links"), toggle, aria_label="sections"),
         main,
         data_block("report-data", _data(evidence, planes, figures)),
-        *(tag("script", Html(script)) for script in scripts),
+        scripts=scripts,
     )
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_policy(scripts)),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", f"{evidence.results.data.name}: sincere {evidence.results.kind}"),
-        tag("style", Html(_asset("page.css"))),
-    )
-    return join(Html("<!doctype html>\n"), tag("html", head, body, lang="en"), Html("\n"))
 
 
 def _data(evidence: Evidence, planes: Sequence[Plane], figures: dict[str, Figure]) -> dict[str, Any]:
@@ -160,14 +149,3 @@ def _vega() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script, in the version of Altair's charts."""
     bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=vega_lite_version())
     return f"(() => {{{bundle}}})();"
-
-
-def _asset(name: str) -> str:
-    return (files("sincere.report") / "assets" / name).read_text(encoding="utf-8")
-
-
-def _policy(scripts: Sequence[str]) -> str:
-    """Return a content security policy that allows these scripts only, and no network requests."""
-    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
-    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
-    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:"

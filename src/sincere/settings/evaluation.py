@@ -16,7 +16,7 @@ class EvaluationSettings(Settings):
     title: ClassVar[str] = "Evaluation"
 
     metrics: tuple[Annotated[str, Choices(METRICS)], ...] = Field(default=("margin", "knn", "linear"), min_length=1)
-    """Metrics. retrieval is slow for many training images."""
+    """Metrics. classifiers: k-NN as in DINO and lightly, and class means; retrieval is slow for many images."""
     ks: tuple[Annotated[int, Field(ge=1, le=MANY)], ...] = Field(default=(1, 5), min_length=1)
     """Numbers of neighbours that vote in k-NN classification."""
     probe: Literal["fast", "paper", "both"] = "fast"

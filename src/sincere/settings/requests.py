@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from sincere.catalog import COMPARED_LOSSES, LOSSES, PYTHON
+from sincere.catalog import CLASSIFIERS, COMPARED_LOSSES, LOSSES, PYTHON
 from sincere.records.comparison import RUNS
 from sincere.records.config import CONFIG, read_config
 from sincere.records.files import file_sha256
@@ -272,6 +272,83 @@ class TransferRequest(MeasureRequest):
         )
 
 
+class UseRequest(Request):
+    """What the verbs that use the model of a run on new images share."""
+
+    takes_config: ClassVar[bool] = False
+
+    run: Annotated[Path, Positional()]
+    """Folder of the run, or its model.safetensors."""
+    images: Annotated[tuple[Path, ...], Positional()] = Field(min_length=1)
+    """Image files, and folders of them."""
+    machine: DeviceSettings = DeviceSettings()
+    skip_bad_images: bool = False
+    """Leave out images that cannot be read, with a note, instead of stopping."""
+    quiet: bool = False
+    """Print nothing but results and warnings."""
+
+
+class PredictRequest(UseRequest):
+    """Classify images with the model of a run.
+
+    Prints the class of each image, how sure the classifier is (its share of the votes, not a calibrated probability),
+    and the training images that are nearest.
+    """
+
+    verb: ClassVar[str] = "predict"
+    most_used: ClassVar[tuple[str, ...]] = ("classifier", "format", "k", "skip_bad_images")
+    examples: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("sincere predict runs/photos-sincere-0 new.jpg", "classifies a photo"),
+        ("sincere predict runs/photos-sincere-0 inbox/ --format csv > labels.csv", "classifies a folder of photos"),
+    )
+
+    classifier: Annotated[str, Choices(CLASSIFIERS)] = "knn"
+    """Classifier."""
+    format: Literal["table", "json", "csv"] = "table"
+    """What is printed."""
+    k: int = Field(default=3, ge=1, le=MANY)
+    """Number of nearest training images that are listed."""
+
+
+class EmbedRequest(UseRequest):
+    """Write the embeddings of images to a file, with their names.
+
+    Images are read, embedded and written batch by batch, so that a folder of any size fits into memory.
+    """
+
+    verb: ClassVar[str] = "embed"
+    most_used: ClassVar[tuple[str, ...]] = ("out", "skip_bad_images")
+    examples: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("sincere embed runs/photos-sincere-0 inbox/ --out inbox.npz", "arrays embeddings (n, d) and names (n,)"),
+        ("sincere embed runs/photos-sincere-0 inbox/ --out inbox.parquet", "columns name and embedding"),
+    )
+
+    out: Path
+    """File to write: .npz, or .parquet (needs pyarrow)."""
+    overwrite: bool = False
+    """Replace the file if it exists."""
+
+
+class NearestRequest(UseRequest):
+    """Show the training images that are nearest to images, on a page for the browser.
+
+    Thumbnails come from the data of the run; where these are gone, the page has names alone.
+    """
+
+    verb: ClassVar[str] = "nearest"
+    most_used: ClassVar[tuple[str, ...]] = ("k", "out", "data")
+    examples: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("sincere nearest runs/photos-sincere-0 new.jpg", "writes nearest.html"),
+    )
+
+    k: int = Field(default=10, ge=1, le=100)
+    """Number of nearest training images."""
+    out: Path = Path("nearest.html")
+    """Page to write."""
+    data: Annotated[str | None, Choices((), paths=True)] = None
+    """Where the run's data are now, if they have moved."""
+
+
 class ReportRequest(Request):
     """Write report.html and figures/ again from stored results; nothing is trained or evaluated."""
 
@@ -319,6 +396,9 @@ REQUESTS: dict[str, type[Request]] = {
         TrainRequest,
         EvaluateRequest,
         TransferRequest,
+        PredictRequest,
+        EmbedRequest,
+        NearestRequest,
         ReportRequest,
         CompletionRequest,
         DatasetsRequest,

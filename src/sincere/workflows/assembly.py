@@ -193,7 +193,8 @@ def _input(data: Dataset) -> dict[str, Any]:
     """Return what a spec says of the input: images or ready-made features."""
     if data.train.are_features:
         return {"n_features": data.train.items.shape[1]}
-    return {"channels": data.train.items.shape[1], "size": data.size, "mean": data.mean, "std": data.std}
+    shape = data.train.items.shape[1:]
+    return {"channels": shape[0], "size": data.size, "mean": data.mean, "std": data.std, "image_shape": shape}
 
 
 def _feature_scale(train: Samples) -> float:

@@ -9,9 +9,10 @@ import torch
 from sincere.data.dataset import Dataset, Samples
 from sincere.data.loader import plain_batches
 from sincere.errors import DataError
-from sincere.evaluation.embed import embed
+from sincere.evaluation.embed import EmbeddedImages, embed
 from sincere.evaluation.model_outputs import PartOutputs
 from sincere.models.embedding import EmbeddingModel
+from sincere.records.reference import Reference
 from sincere.workflows.arithmetic import Compute, choose_arithmetic
 
 
@@ -38,6 +39,12 @@ def embed_data(model: EmbeddingModel, data: Dataset, device: torch.device) -> Em
     compute, notes = _arithmetic(model, data, device)
     train, test = (embed_part(compute, part, model, device) for part in (data.train, data.test))
     return EmbeddedData(train, test, compute, notes)
+
+
+def reference_of(part: PartOutputs | EmbeddedImages, data: Dataset) -> Reference:
+    """Return the embedded training part of a data set as the reference set of its run."""
+    embeddings, labels, ids = (x.cpu().numpy() for x in (part.embeddings, part.labels, part.ids))
+    return Reference(embeddings, labels, ids, data.class_names, data.train.texts)
 
 
 def embed_part(compute: Compute, images: Samples, model: EmbeddingModel, device: torch.device) -> PartOutputs:

@@ -232,10 +232,10 @@ def _paper_probe(
     )
 
 
-def thumbnails(images: Samples) -> NDArray[np.uint8]:
+def thumbnails(images: Samples, side: int = THUMBNAIL) -> NDArray[np.uint8]:
     """Return small pixels (n, h, w, c); images that are small already stay as they are."""
     pixels = torch.cat([batch.inputs.cpu() for batch in plain_batches(images)])
-    if max(pixels.shape[-2:]) > THUMBNAIL:
-        small = interpolate(pixels.float(), (THUMBNAIL, THUMBNAIL), mode="bilinear", antialias=True)
+    if max(pixels.shape[-2:]) > side:
+        small = interpolate(pixels.float(), (side, side), mode="bilinear", antialias=True)
         pixels = small.round().clamp(0, 255).to(torch.uint8)
     return cast(NDArray[np.uint8], pixels.permute(0, 2, 3, 1).contiguous().numpy())

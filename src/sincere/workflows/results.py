@@ -19,7 +19,7 @@ from sincere.report.tables import show, write_csv
 from sincere.settings.evaluation import EvaluationSettings
 from sincere.settings.requests import RunSettings
 from sincere.statistics.comparison import compare_losses, few_note
-from sincere.workflows.embedded_data import EmbeddedData
+from sincere.workflows.embedded_data import EmbeddedData, reference_of
 from sincere.workflows.frozen_features import with_features
 from sincere.workflows.measure import Measured, measure
 from sincere.workflows.run_folder import MEASURED, RunFolder
@@ -121,6 +121,8 @@ def measure_and_store(
     )
     with staged_folder(folder.path, last=RESULTS) as work:
         results = write_results(work, measured, trained, trainee, evaluation, kind=kind, seed=seed, device=device)
+        if kind == "evaluation" and trained.data == data.digest and trained.finished and folder.has_model:
+            reference_of(measured.outputs.train, data).write(work)
         written = {path.name for path in work.iterdir()}
         remove_report(folder.path)
     folder.remove(MEASURED - written - {FIGURES, EVALUATION_LOCK})

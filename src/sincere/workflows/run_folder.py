@@ -19,6 +19,7 @@ from sincere.records.config import CONFIG, read_config, write_config
 from sincere.records.files import EVALUATION_LOCK, LOCK, UNFINISHED, locked, read_json, write_json
 from sincere.records.log import METRICS, MetricsLog
 from sincere.records.manifest import MANIFEST, make_manifest, write_manifest
+from sincere.records.reference import REFERENCE
 from sincere.records.results import CSV, FIGURE_FILES, FIGURES, REPORT, RESULTS
 from sincere.settings.requests import RunSettings, TrainRequest, differing
 from sincere.training.checkpoints import BEST, DAMAGED, Checkpoints
@@ -35,7 +36,7 @@ SUMMARY_KINDS: dict[str, type | tuple[type, ...]] = {
 EMBEDDINGS, TRANSFER = "embeddings.safetensors", "transfer"
 PROBES = {"linear": "linear.safetensors", "linear_paper": "linear_paper.safetensors"}  # classifiers, by their metric
 MEASURED = {RESULTS, CSV, PER_IMAGE, MAP, EMBEDDINGS, *PROBES.values(), REPORT, FIGURES, EVALUATION_LOCK}
-TRAINED = {CONFIG, MANIFEST, METRICS, CHECKPOINTS, TENSORBOARD, SPEC, WEIGHTS, SUMMARY, LOCK}
+TRAINED = {CONFIG, MANIFEST, METRICS, CHECKPOINTS, TENSORBOARD, SPEC, WEIGHTS, REFERENCE, SUMMARY, LOCK}
 NAMES = {*TRAINED, *MEASURED, TRANSFER}  # all that is written into a run
 INSIDE = {  # what is written into its folders
     CHECKPOINTS: re.compile(rf"(step-\d+\.pt|{re.escape(BEST)})({re.escape(DAMAGED)})?"),
@@ -54,6 +55,11 @@ class RunFolder:
     def checkpoints(self) -> Checkpoints:
         """Where the run saves itself."""
         return Checkpoints(self.path / CHECKPOINTS)
+
+    @property
+    def has_model(self) -> bool:
+        """Whether the model of the finished run is there."""
+        return (self.path / WEIGHTS).is_file()
 
     @property
     def log(self) -> MetricsLog:

@@ -33,7 +33,7 @@ from sincere.training.interruption import InterruptedRunError
 from sincere.training.tensorboard import TensorBoardReporter, check_tensorboard
 from sincere.workflows.assembly import frozen_data, prepare
 from sincere.workflows.defaults import resolve
-from sincere.workflows.embedded_data import EmbeddedData, embed_data
+from sincere.workflows.embedded_data import EmbeddedData, embed_data, reference_of
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.launch import (
     check_same_step,
@@ -43,7 +43,8 @@ from sincere.workflows.launch import (
     report_lost_processes,
     start_processes,
 )
-from sincere.workflows.python_objects import given_encoder, named_objects
+from sincere.workflows.model import Model, load
+from sincere.workflows.python_objects import named_objects
 from sincere.workflows.run_folder import SUMMARY_KINDS, RunFolder
 from sincere.workflows.trained_model import load_data
 
@@ -68,8 +69,8 @@ class TrainResult:
     train_loss: dict[str, float]
     knn1_test: float
 
-    def model(self, *, encoder: nn.Module | None = None) -> EmbeddingModel:
-        """Load the trained model; see `load`."""
+    def model(self, *, encoder: nn.Module | None = None) -> Model:
+        """Load the trained model; see `sincere.load`."""
         return load(self.folder, encoder=encoder)
 
 
@@ -96,21 +97,6 @@ def train(**settings: Unpack[TrainKeywords]) -> TrainResult:
     """
     with named_objects(settings, stores_run=True) as named:
         return run_training(TrainRequest.make_or_resume(**named))
-
-
-def load(run: str | Path, *, encoder: nn.Module | None = None) -> EmbeddingModel:
-    """Return the model of a run, ready to embed images.
-
-    Args:
-        run: Folder of the run.
-        encoder: A module like the one that the run was given in Python, if it was; the weights are those of the run.
-
-    Raises:
-        DataError: There is none in that folder, or it is damaged.
-        InputValueError: The encoder was given in Python and is not given now, or the other way round.
-    """
-    with given_encoder(Path(run), encoder):
-        return load_model(Path(run))
 
 
 def run_training(request: TrainRequest, messages: Messages | None = None) -> TrainResult:
@@ -276,6 +262,7 @@ def _finish(
     losses = {"first": rows[0]["loss"], "last": rows[-1]["loss"]}
     summary = {"epochs": len(rows), "seconds": state.seconds, "train_loss": losses, "knn1_test": knn1}
     if fabric.is_global_zero:
+        reference_of(train, data).write(folder.path)
         folder.write_summary({**summary, "data": data.digest})
     fabric.barrier()
     messages.say(f"loss {losses['first']:.3f} -> {losses['last']:.3f} in {state.seconds:.0f} s of training")

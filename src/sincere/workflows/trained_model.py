@@ -119,7 +119,7 @@ def load_trained(folder: RunFolder) -> Trained:
     Raises:
         DataError: There is neither.
     """
-    if (summary := folder.summary()) is not None and (folder.path / WEIGHTS).is_file():
+    if (summary := folder.summary()) is not None and folder.has_model:
         done = {name: summary[name] for name in ("epochs", "seconds", "train_loss", "data")}
         return Trained(load_model(folder.path), **done, notes=())
     damaged: list[str] = []

@@ -1,0 +1,172 @@
+"""Images that a user gives to a trained model: paths, folders, PIL images, arrays, tensors, or lists of these.
+
+Each becomes the pixels that its file would have in a data set: `decode` and `centre_square` are used for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from sincere import checks
+from sincere.data.chunks import in_order
+from sincere.data.decode import BadImageError, centre_square, convert, decode, eight_bits
+from sincere.data.listing import files_below
+from sincere.data.load_options import Progress
+from sincere.data.named_arrays import NamedArray
+from sincere.data.npz_arrays import CHANNELS, channels_last, check_range
+from sincere.data.python_data import as_array
+from sincere.errors import DataError, InputTypeError, first_line
+
+FORMS = "paths, folders, PIL images, arrays or tensors of pixels, or a list of these"
+Item = Path | Image.Image | NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class GivenImages:
+    """Images, decoded when they are needed.
+
+    Attributes:
+        items: A path, a PIL image or an array (h, w, c) for each.
+        names: What each is called in messages and tables: its path, or its position.
+    """
+
+    items: Sequence[Item]
+    names: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def pixels(self, i: int, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
+        """Return an image as uint8 pixels (h, w, c) of this shape (c, h, w).
+
+        Raises:
+            BadImageError: It cannot be read.
+        """
+        item, n_channels, side = self.items[i], shape[0], shape[1]
+        if isinstance(item, Path):
+            return decode(item, side, grey=n_channels == 1)
+        if isinstance(item, Image.Image):
+            try:
+                upright = ImageOps.exif_transpose(item)
+                return convert(upright, side, grey=n_channels == 1)
+            except Exception as error:  # Pillow reads the pixels now, and raises almost anything on damaged files
+                raise BadImageError(f"{self.names[i]}: cannot be read as an image ({first_line(error)})") from error
+        pixels = eight_bits(item, 1) if item.dtype.kind == "f" else item.astype(np.uint8, copy=False)
+        if pixels.shape[2] > n_channels:
+            return convert(Image.fromarray(pixels), side, grey=True)
+        square = centre_square(np.require(pixels, requirements=["C", "W"]), side)
+        return np.broadcast_to(square, (*square.shape[:2], n_channels))
+
+    def skipped_note(self, n_read: int) -> tuple[str, ...]:
+        """Return a note on images that were left out, if there are any."""
+        n = len(self) - n_read
+        return (f"{n:,} of {len(self):,} images could not be read and were left out",) if n else ()
+
+    def batches(
+        self, shape: tuple[int, int, int], *, skip_bad: bool = False, progress: Progress | None = None
+    ) -> Generator[tuple[list[int], Tensor], None, None]:
+        """Yield positions of images and their pixels (k, c, h, w), decoded in threads; few of them are in memory.
+
+        Args:
+            shape: Channels, height and width of the pixels.
+            skip_bad: Whether to leave out images that cannot be read.
+            progress: Called with (done, total).
+
+        Raises:
+            BadImageError: An image cannot be read, and `skip_bad` is off.
+        """
+        for good, pixels in in_order(partial(self._decoded, shape, skip_bad), len(self), progress=progress):
+            if good:
+                yield good, torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2)
+
+    def _decoded(
+        self, shape: tuple[int, int, int], skip_bad: bool, positions: range
+    ) -> tuple[list[int], list[NDArray[np.uint8]]]:
+        good, pixels = list[int](), list[NDArray[np.uint8]]()
+        for i in positions:
+            try:
+                pixels.append(self.pixels(i, shape))
+            except BadImageError:
+                if not skip_bad:
+                    raise
+                continue
+            good.append(i)
+        return good, pixels
+
+
+def given_images(value: Any) -> GivenImages:
+    """Return what a user has given as images.
+
+    Arrays are (h, w), (h, w, c), (c, h, w), or batches (n, h, w, c) or (n, c, h, w), of 1 or 3 channels, as uint8, as
+    integers from 0 to 255 or as floats from 0 to 1. Where both orders are possible, the channels of a tensor come first
+    and those of an array last.
+
+    Raises:
+        InputTypeError: It is something else.
+        DataError: A path does not exist, a folder holds no images, or values cannot be pixels.
+    """
+    items, names = list[Item](), list[str]()
+    for item, name in _flattened(value, ""):
+        items.append(item)
+        names.append(name or f"image {len(names)}")
+    return GivenImages(items, names)
+
+
+def _flattened(value: Any, where: str) -> Iterator[tuple[Item, str]]:
+    """Yield each image, with its name if it has one."""
+    if isinstance(value, str | Path):
+        yield from _paths(Path(value).expanduser())
+    elif isinstance(value, Image.Image):
+        yield value, ""
+    elif isinstance(value, np.ndarray | Tensor):
+        for image in _arrays(value, where or "values"):
+            yield image, ""
+    elif isinstance(value, Iterable) and not isinstance(value, bytes | dict):
+        for i, one in enumerate(value):
+            yield from _flattened(one, f"images[{i}]")
+    else:
+        raise InputTypeError(checks.wording("images", f"must be {FORMS}", type(value).__name__))
+
+
+def _paths(path: Path) -> Iterator[tuple[Path, str]]:
+    if path.is_dir():
+        names = files_below(path)
+        if not names:
+            raise DataError(f"{path}: holds no images")
+        for name in names:
+            file = path / name.decode("utf-8", "surrogateescape")
+            yield file, str(file)
+    elif path.exists() or path.is_symlink():
+        yield path, str(path)
+    else:
+        raise DataError(f"{path}: no such file or folder")
+
+
+def _arrays(value: NDArray[Any] | Tensor, name: str) -> Iterator[NDArray[Any]]:
+    """Yield the images (h, w, c) of an array, checked."""
+    array, channels_first = as_array(name, value), isinstance(value, Tensor)
+    if array.ndim == 2:
+        array, channels_first = array[:, :, None], False
+    single = array.ndim == 3
+    batch = NamedArray(Path("images"), name, array[None] if single else array)
+    if batch.values.ndim != 4:
+        requirement = "must have shape (h, w), (h, w, c), (c, h, w), (n, h, w, c) or (n, c, h, w)"
+        raise batch.refuse(requirement, tuple(array.shape))
+    if not batch.values.size:
+        raise batch.refuse("must not be empty", f"shape {tuple(array.shape)}")
+    if channels_first and batch.values.shape[1] in CHANNELS:
+        batch = replace(batch, values=batch.values.transpose(0, 2, 3, 1))
+    else:
+        batch = channels_last(batch)
+    check_range(batch)
+    yield from batch.values

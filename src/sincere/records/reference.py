@@ -1,0 +1,78 @@
+"""The reference set of a run on disk: embeddings of its training samples, from which others are classified."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sincere.errors import DataError
+from sincere.records.tensors import read_tensors, write_tensors
+
+REFERENCE = "reference.safetensors"
+_SEPARATOR = "\0"  # between texts: no file name has it
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """Embeddings with their labels.
+
+    Attributes:
+        embeddings: Embeddings of unit length (m, d).
+        labels: Class of each (m,), an index into the class names.
+        ids: Id of each sample in its source (m,).
+        class_names: Names of the classes.
+        texts: File name or text of each (m,); None without.
+    """
+
+    embeddings: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    ids: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    texts: NDArray[np.str_] | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def name(self, position: int) -> str:
+        """Return what to call one: its file name or text, else its id."""
+        return str(self.texts[position]) if self.texts is not None else f"#{self.ids[position]}"
+
+    def write(self, folder: Path) -> None:
+        """Write reference.safetensors."""
+        arrays: dict[str, NDArray[Any]] = {"embeddings": self.embeddings, "labels": self.labels, "ids": self.ids}
+        if self.texts is not None:
+            joined = _SEPARATOR.join(text.replace(_SEPARATOR, " ") for text in self.texts.tolist())
+            arrays["texts"] = np.frombuffer(joined.encode("utf-8", "surrogateescape"), dtype=np.uint8)
+        write_tensors(folder / REFERENCE, arrays, {"class_names": json.dumps(list(self.class_names))})
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read reference.safetensors.
+
+        Raises:
+            DataError: It is missing or damaged.
+        """
+        path, remedy = folder / REFERENCE, f"`sincere evaluate {folder}` writes it"
+        try:
+            arrays, about = read_tensors(path, remedy=remedy)
+        except FileNotFoundError as error:
+            what = "holds no reference embeddings, from which others are classified"
+            raise DataError(f"{folder}: {what}; {remedy}") from error
+        try:
+            embeddings, labels, ids = (arrays[name] for name in ("embeddings", "labels", "ids"))
+            names = tuple(str(name) for name in json.loads(about["class_names"]))
+            n, texts = len(labels), None
+            if "texts" in arrays:
+                texts = np.array(arrays["texts"].tobytes().decode("utf-8", "surrogateescape").split(_SEPARATOR))
+            shapes = embeddings.ndim == 2 and len(embeddings) == n > 0 and labels.shape == ids.shape == (n,)
+            sound = shapes and np.isfinite(embeddings).all() and (texts is None or len(texts) == n)
+            if not sound or labels.min() < 0 or labels.max() >= len(names):
+                raise ValueError("its arrays do not fit together")
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{path}: is damaged ({error}); {remedy}") from error
+        return cls(embeddings.astype(np.float32, copy=False), labels, ids, names, texts)

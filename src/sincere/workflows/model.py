@@ -1,0 +1,256 @@
+"""A trained model in use: embeddings, labels and neighbours of new images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sincere import checks
+from sincere.catalog import CLASSIFIERS
+from sincere.catalog import load as load_target
+from sincere.data.given_images import GivenImages, given_images
+from sincere.data.load_options import Progress
+from sincere.errors import DataError
+from sincere.evaluation.classifiers import Classifier
+from sincere.evaluation.neighbours import nearest_references
+from sincere.evaluation.probe import Probe
+from sincere.models.embedding import SPEC, WEIGHTS, EmbeddingModel, load_model
+from sincere.models.inference import for_inference
+from sincere.records.model import ModelSpec
+from sincere.records.reference import Reference
+from sincere.workflows.hardware import choose_device
+from sincere.workflows.python_objects import given_encoder
+from sincere.workflows.run_folder import PROBES
+
+BATCH = 256  # rows of features that are given to the head at once
+LINEAR = "linear"  # the classifier that is stored with a run's evaluation
+
+
+@dataclass(frozen=True, eq=False)
+class Nearest:
+    """The nearest training samples of n images, the nearest first.
+
+    Attributes:
+        similarities: Cosine similarities (n, k).
+        labels: Name of the class of each (n, k).
+        names: File name or text of each (n, k), else its id with a #.
+        positions: Position of each in the reference set (n, k).
+    """
+
+    similarities: Tensor
+    labels: list[list[str]]
+    names: list[list[str]]
+    positions: Tensor
+
+
+class Model:
+    """The model of a run.
+
+    Images may be paths, folders, PIL images, NumPy arrays or tensors of pixels, or lists of these. They are prepared as
+    in evaluation, decoded in threads, and embedded in batches. A model of ready-made features takes features (n, d).
+
+    Attributes:
+        folder: Folder of the run.
+        network: The `nn.Module`, for use in your own code.
+        device: Where it computes.
+    """
+
+    def __init__(self, folder: Path, network: EmbeddingModel, device: torch.device) -> None:
+        self.folder = folder
+        self.network = network.to(device).eval()
+        self.device = device
+
+    def __repr__(self) -> str:
+        return f"Model({str(self.folder)!r}, {self.network.describe()})"
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What the model is, besides its weights."""
+        return self.network.spec
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes it was trained on."""
+        return self.network.spec.class_names
+
+    @cached_property
+    def reference(self) -> Reference:
+        """The training samples, which others are compared with.
+
+        Raises:
+            DataError: The run holds none, or they are damaged.
+        """
+        reference = Reference.read(self.folder)
+        if reference.embeddings.shape[1] != self.spec.dim or reference.class_names != self.class_names:
+            raise DataError(f"{self.folder}: its reference embeddings are of another model; evaluate the run again")
+        return reference
+
+    @cached_property
+    def _references(self) -> tuple[Tensor, Tensor]:
+        arrays = (self.reference.embeddings, self.reference.labels)
+        embeddings, labels = (torch.from_numpy(array).to(self.device) for array in arrays)
+        return embeddings, labels
+
+    @cached_property
+    def _encoder(self) -> nn.Module | None:
+        """A faster copy of a frozen encoder, as the one that its features were computed with."""
+        if not self.spec.frozen:
+            return None
+        return for_inference(self.network.encoder, prepare=self.network.preparation).to(self.device)
+
+    def embed(self, images: Any) -> Tensor:
+        """Return embeddings of unit length (n, dim), in the order of the images.
+
+        Raises:
+            InputTypeError: The images are of a type that is not supported.
+            DataError: A file is missing or no image, or values cannot be pixels.
+        """
+        parts = [outputs[:, : self.spec.dim] for _, outputs in self.outputs(self.given(images))]
+        return torch.cat(parts).cpu() if parts else torch.zeros(0, self.spec.dim)
+
+    def predict(self, images: Any, *, classifier: str = "knn") -> list[str]:
+        """Return the name of the class of each image; see `predict_proba`."""
+        shares = self.predict_proba(images, classifier=classifier)
+        return [self.class_names[label] for label in shares.argmax(dim=1).tolist()]
+
+    def predict_proba(self, images: Any, *, classifier: str = "knn") -> Tensor:
+        """Return how likely each class is for each image (n, n_classes); rows sum to 1.
+
+        These are shares of votes or a softmax, not calibrated probabilities.
+
+        Args:
+            images: See the class.
+            classifier: "knn": votes of the 5 nearest training samples, weighted by similarity; "dino": of 20, weighted
+                by exp(similarity / 0.07); "lightly": of 200, by exp(similarity / 0.1); "means": softmax over the
+                similarities to class means; "linear": the linear probe that `sincere evaluate` stores.
+
+        Raises:
+            InputTypeError: The images are of a type that is not supported.
+            InputValueError: The classifier is unknown.
+            DataError: A file is missing or no image, values cannot be pixels, or the run lacks what the classifier
+                needs; the message says which command makes it.
+        """
+        checks.choice("predict", "classifier", classifier, CLASSIFIERS)
+        parts = [self.classify(outputs, classifier).cpu() for _, outputs in self.outputs(self.given(images))]
+        return torch.cat(parts) if parts else torch.zeros(0, len(self.class_names), dtype=torch.float64)
+
+    def nearest(self, images: Any, k: int = 5) -> Nearest:
+        """Return the k nearest training samples of each image.
+
+        Raises:
+            InputTypeError: The images are of a type that is not supported.
+            InputValueError: k is not between 1 and the number of training samples.
+            DataError: A file is missing or no image, or the run has no reference embeddings.
+        """
+        return self.neighbours(self.embed(images), k)
+
+    def neighbours(self, embeddings: Tensor, k: int) -> Nearest:
+        """Return the k nearest training samples of embeddings (n, dim)."""
+        references, labels = self._references
+        similarities, positions = (x.cpu() for x in nearest_references(embeddings.to(self.device), references, k))
+        rows, classes = positions.tolist(), labels.cpu()[positions].tolist()
+        return Nearest(
+            similarities,
+            [[self.class_names[label] for label in row] for row in classes],
+            [[self.reference.name(position) for position in row] for row in rows],
+            positions,
+        )
+
+    def classify(self, outputs: Tensor, classifier: str) -> Tensor:
+        """Return the probabilities of the classes for outputs of `outputs`."""
+        embeddings, features = outputs[:, : self.spec.dim], outputs[:, self.spec.dim :]
+        if (target := CLASSIFIERS[classifier].target) is None:
+            return torch.softmax(self._probe.logits(features), dim=1)
+        references, labels = self._references
+        method: Classifier = load_target(target)
+        return method.probabilities(embeddings, references, labels, len(self.class_names))
+
+    @cached_property
+    def _probe(self) -> Probe:
+        path = self.folder / PROBES[LINEAR]
+        if not path.exists():
+            raise DataError(f"{self.folder}: holds no linear classifier; `sincere evaluate {self.folder}` writes it")
+        probe, names = Probe.load(path)
+        if names != self.class_names:
+            raise DataError(f"{path}: is of other classes than the model; evaluate the run again")
+        return Probe(probe.weight.to(self.device), probe.bias.to(self.device), probe.chosen)
+
+    def given(self, value: Any) -> GivenImages | Tensor:
+        """Return what a user has given, checked: images, or features (n, d) for a model that takes those.
+
+        Raises:
+            InputTypeError: It is of a type that is not supported.
+            DataError: A path does not exist, or values cannot be pixels or features.
+        """
+        if self.spec.n_features is None:
+            return given_images(value)
+        features = value if isinstance(value, Tensor) else torch.from_numpy(np.asarray(value, dtype=np.float32))
+        if features.ndim != 2 or features.shape[1] != self.spec.n_features:
+            requirement = f"features must have shape (n, {self.spec.n_features}): the model was trained on features"
+            raise DataError(checks.wording("images", requirement, tuple(features.shape)))
+        return features.float()
+
+    def given_files(self, paths: Sequence[Path]) -> GivenImages:
+        """Return the image files that a command was given.
+
+        Raises:
+            DataError: A path does not exist, a folder holds no images, or the model takes features.
+        """
+        if self.spec.n_features is not None:
+            remedy = "embed features in Python, with sincere.load(run).embed(features)"
+            raise DataError(f"{self.folder}: was trained on ready-made features, not on images; {remedy}")
+        return given_images(list(paths))
+
+    def outputs(
+        self, given: GivenImages | Tensor, *, skip_bad: bool = False, progress: Progress | None = None
+    ) -> Iterator[tuple[list[int], Tensor]]:
+        """Yield positions, and embeddings beside the input of linear probes (k, dim + f), batch by batch.
+
+        Args:
+            given: What `given` returned.
+            skip_bad: Whether to leave out images that cannot be read.
+            progress: Called with (done, total).
+
+        Raises:
+            BadImageError: An image cannot be read, and `skip_bad` is off.
+        """
+        if isinstance(given, Tensor):
+            for start in range(0, len(given), BATCH):
+                rows = given[start : start + BATCH]
+                yield list(range(start, start + len(rows))), self.network.outputs(rows.to(self.device))
+            return
+        spec = self.spec
+        shape = spec.image_shape or (spec.channels, spec.size, spec.size)
+        for positions, pixels in given.batches(shape, skip_bad=skip_bad, progress=progress):
+            yield positions, self._outputs(pixels.to(self.device))
+
+    @torch.inference_mode()
+    def _outputs(self, pixels: Tensor) -> Tensor:
+        inputs = pixels if self._encoder is None else self._encoder(pixels).float()
+        return self.network.outputs(inputs)
+
+
+def load(run: str | Path, *, encoder: nn.Module | None = None, device: str = "auto") -> Model:
+    """Return the model of a run, ready to embed and classify images.
+
+    Args:
+        run: Folder of the run, or its model.safetensors.
+        encoder: A module like the one that the run was given in Python, if it was; the weights are those of the run.
+        device: Where to compute: "auto", "cpu", "cuda" or "mps".
+
+    Raises:
+        DataError: There is none in that folder, or it is damaged.
+        InputValueError: The encoder was given in Python and is not given now, or the other way round.
+    """
+    folder = Path(run)
+    if folder.name in (WEIGHTS, SPEC) and folder.is_file():
+        folder = folder.parent
+    with given_encoder(folder, encoder):
+        return Model(folder, load_model(folder), choose_device(device, caller="load"))

@@ -1,0 +1,81 @@
+"""A page that shows images and the training images that are nearest to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from sincere.checks import printable
+from sincere.data.dataset import Samples
+from sincere.errors import SincereError
+from sincere.messages import Messages
+from sincere.records.files import write_atomic
+from sincere.report.neighbours_page import Neighbour, Query, neighbours_page
+from sincere.settings.requests import NearestRequest
+from sincere.training.progress import CountProgress
+from sincere.workflows.measure import thumbnails
+from sincere.workflows.model import Model, load
+from sincere.workflows.run_folder import RunFolder
+from sincere.workflows.trained_model import load_data, stored_settings
+
+SHOWN = 96  # pixels of a thumbnail
+
+
+def run_nearest(request: NearestRequest, messages: Messages | None = None) -> Path:
+    """Write the page.
+
+    Raises:
+        DataError: The folder holds no run or no reference embeddings, or an image cannot be read.
+    """
+    messages = messages or Messages(quiet=request.quiet)
+    model = load(request.run, device=request.machine.device)
+    given, dim, n_done = model.given_files(request.images), model.spec.dim, 0
+    k = min(request.k, len(model.reference))
+    references = _reference_images(model, request, messages)
+    queries = list[Query]()
+    with CountProgress(messages, "embedded images") as progress:
+        for positions, outputs in model.outputs(given, skip_bad=request.skip_bad_images, progress=progress):
+            nearest = model.neighbours(outputs[:, :dim], k)
+            shares, labels = model.classify(outputs, "knn").max(dim=1)
+            for row, position in enumerate(positions):
+                rows = nearest.positions[row].numpy()
+                pixels = None if references is None else thumbnails(references.subset(rows), SHOWN)
+                queries.append(
+                    Query(
+                        name=printable(given.names[position]),
+                        label=model.class_names[int(labels[row])],
+                        confidence=float(shares[row]),
+                        pixels=given.pixels(position, (3, SHOWN, SHOWN)),
+                        nearest=[
+                            Neighbour(
+                                name=printable(nearest.names[row][i]),
+                                label=nearest.labels[row][i],
+                                similarity=float(nearest.similarities[row, i]),
+                                pixels=None if pixels is None else pixels[i],
+                            )
+                            for i in range(k)
+                        ],
+                    )
+                )
+            n_done += len(positions)
+    messages.note(*given.skipped_note(n_done))
+    write_atomic(request.out, neighbours_page(str(request.run), queries))
+    messages.say(str(request.out))
+    return request.out
+
+
+def _reference_images(model: Model, request: NearestRequest, messages: Messages) -> Samples | None:
+    """Return the training images in the order of the reference set; None, with a note, where they are gone."""
+    try:
+        settings = stored_settings(RunFolder(model.folder))
+        where = settings.data
+        if request.data is not None:
+            where = where.model_copy(update={"source": request.data})
+        train = load_data(where, settings, model.device, messages).train
+        if not np.array_equal(train.ids, model.reference.ids) or train.are_features:
+            raise SincereError("they are other images now")
+    except SincereError as error:
+        messages.note(f"no thumbnails of the training images: {error}")
+        return None
+    return train
