@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors.numpy import load_file
 
 from tests.faults.world import (
@@ -98,6 +100,28 @@ def page(folder: str) -> Callable[[Path], Any]:
     return read
 
 
+def embeddings(file: str) -> Callable[[Path], Any]:
+    """Return a function that returns the arrays of a file of embeddings."""
+
+    def read(world: Path) -> Any:
+        if not (world / file).exists():
+            return None
+        with np.load(world / file) as arrays:
+            return {name: arrays[name].tolist() for name in arrays.files}
+
+    return read
+
+
+def captions(file: str) -> Callable[[Path], Any]:
+    """Return a function that returns the labels, similarities and names on a page of neighbours."""
+
+    def read(world: Path) -> Any:
+        path = world / file
+        return re.findall("<figcaption>.*?</figcaption>", path.read_text()) if path.exists() else None
+
+    return read
+
+
 def _load(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -126,6 +150,8 @@ _resume = ("train", "--resume", "--out", PARTIAL)
 _evaluate = ("evaluate", RUN, *MEASURE, "--no-report")
 _transfer = ("transfer", RUN, "--to", OTHER, *MEASURE, "--no-report")
 _compare = ("compare", "--data", PICTURES, "--out", COMPARISON, *LOSSES, *TRAIN, *MEASURE)
+_embed = ("embed", RUN, f"{PICTURES}/ants", "--out", "embedded.npz", "--overwrite")
+_nearest = ("nearest", RUN, f"{PICTURES}/ants/00.png", "--k", "3")
 _again = ("train", "--resume", "--out", FRESH)
 
 VERBS: dict[str, Verb] = {
@@ -155,6 +181,16 @@ VERBS: dict[str, Verb] = {
             (f"{RUN}/results.json", f"{RUN}/map.npz", f"{RUN}/per_image.npz",
              *(f"{RUN}/{name}" for name in ("config.toml", "manifest.json", "metrics.jsonl"))),
             page(RUN), (("report", RUN),), holds_results=RUN,
+        ),
+        Verb(
+            "embed", _embed, (PICTURES, RUN), ("embedded.npz",),
+            (f"{RUN}/model.json", f"{RUN}/model.safetensors", _DATA),
+            embeddings("embedded.npz"), (_embed,), data_decide=True,
+        ),
+        Verb(
+            "nearest", _nearest, (PICTURES, HOME, RUN), ("nearest.html",),
+            (*(f"{RUN}/{name}" for name in (*_RUN_FILES, "reference.safetensors")), _CACHE, _DATA),
+            captions("nearest.html"), (_nearest,), data_decide=True,
         ),
         Verb(
             "compare", _compare, (PICTURES, HOME), (f"{COMPARISON}/**/*",), (_CACHE, _DATA),

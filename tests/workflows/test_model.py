@@ -1,0 +1,263 @@
+"""A trained model in use: new images are prepared as in evaluation, classified, and compared with training images."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.numpy import load_file
+
+import sincere
+from sincere.catalog import CLASSIFIERS
+from sincere.cli import main
+from sincere.errors import DataError, InputValueError
+from sincere.records.reference import REFERENCE, Reference
+from tests.workflows.conftest import QUICK
+
+CLASSES = {"dark": 60, "light": 200, "middle": 130}
+
+
+def make_photos(root: Path, n: int, seed: int) -> Path:
+    """Write class folders of photos of many shapes and of different brightness."""
+    generator = np.random.default_rng(seed)
+    for name, level in CLASSES.items():
+        (root / name).mkdir(parents=True)
+        for i in range(n):
+            shape = tuple(generator.integers(20, 60, 2))
+            pixels = np.clip(generator.normal(level, 20, (*shape, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(root / name / f"{i:02d}.{'png' if i % 2 else 'jpg'}")
+    return root
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_photos(tmp_path_factory.mktemp("photos") / "set", 20, 0)
+
+
+@pytest.fixture(scope="module")
+def run(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An evaluated run, to copy and not to change."""
+    folder = tmp_path_factory.mktemp("use") / "run"
+    options = {**QUICK, "epochs": 10, "encoder": "small", "size": 16}
+    sincere.train(data=photos, out=folder, **options)
+    sincere.evaluate(folder, quiet=True, report=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(run: Path) -> sincere.Model:
+    return sincere.load(run)
+
+
+def test_photos_of_any_shape_embed_as_in_evaluation(run: Path, photos: Path, model: sincere.Model) -> None:
+    """They are stored at 28 px and resized to 16 by the model: both steps are repeated for a new image."""
+    assert model.spec.image_shape == (3, 28, 28)
+    data = sincere.load_dataset(photos, size=16)
+    stored = load_file(run / "embeddings.safetensors")
+    assert data.test.texts is not None
+    files = [photos / name for name in data.test.texts]
+    for given in (files, [Image.open(file) for file in files], [np.asarray(Image.open(file)) for file in files]):
+        np.testing.assert_allclose(model.embed(given), stored["test.embeddings"], atol=1e-5)
+    some = model.embed(files[0]), model.embed(torch.from_numpy(np.array(Image.open(files[0]))))
+    assert torch.allclose(some[0], some[1], atol=1e-6)
+    assert model.embed([]).shape == (0, 8)
+
+
+def test_the_reference_set_is_the_training_part(run: Path, photos: Path, model: sincere.Model) -> None:
+    stored, data = load_file(run / "embeddings.safetensors"), sincere.load_dataset(photos, size=16)
+    np.testing.assert_allclose(model.reference.embeddings, stored["train.embeddings"], atol=1e-6)
+    assert np.array_equal(model.reference.labels, data.train.labels)
+    assert np.array_equal(model.reference.texts, data.train.texts)
+    nearest = model.nearest(photos / str(data.train.texts[3]), k=2)
+    assert nearest.names[0][0] == data.train.texts[3]
+    assert nearest.similarities[0, 0] > 0.9999
+    assert nearest.labels[0][0] == data.class_names[data.train.labels[3]]
+    assert nearest.positions[0, 0] == 3
+
+
+@pytest.mark.parametrize("classifier", CLASSIFIERS)
+def test_every_classifier_predicts(classifier: str, model: sincere.Model, tmp_path: Path) -> None:
+    new = make_photos(tmp_path / "new", 4, 1)
+    shares = model.predict_proba(new, classifier=classifier)
+    assert shares.shape == (12, 3)
+    assert torch.allclose(shares.sum(dim=1), torch.ones(12, dtype=shares.dtype))
+    expected = [name for name in sorted(CLASSES) for _ in range(4)]
+    predicted = model.predict(new, classifier=classifier)
+    assert sum(a == b for a, b in zip(predicted, expected, strict=True)) >= 11
+    assert predicted == [model.class_names[i] for i in shares.argmax(dim=1)]
+
+
+def test_predictions_are_those_of_the_evaluation(run: Path, photos: Path, model: sincere.Model) -> None:
+    results = sincere.evaluate(run, quiet=True, report=False, metrics=("margin", "knn", "linear", "classifiers"))
+    data = sincere.load_dataset(photos, size=16)
+    assert data.test.texts is not None
+    files = [photos / name for name in data.test.texts]
+    metrics = {"knn": "knn5", "dino": "dino", "lightly": "lightly", "means": "means", "linear": "linear"}
+    for classifier, metric in metrics.items():
+        labels = [data.class_names.index(name) for name in model.predict(files, classifier=classifier)]
+        accuracy = float(np.mean(np.array(labels) == data.test.labels))
+        assert results.rows[0].metrics[metric].estimate == pytest.approx(accuracy)
+
+
+def test_a_model_of_features(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    labels = np.arange(60) % 3
+    features = (np.eye(3)[labels] @ generator.normal(size=(3, 6)) + 0.1 * generator.normal(size=(60, 6))).astype("f4")
+    sincere.train(data=(features, labels), out=tmp_path / "run", **{**QUICK, "epochs": 8})
+    model = sincere.load(tmp_path / "run")
+    assert model.predict(features[:9]) == [str(label) for label in labels[:9]]
+    assert model.predict(torch.from_numpy(features[:3]).double()) == ["0", "1", "2"]
+    with pytest.raises(DataError, match=r"features must have shape \(n, 6\).*got \(2, 5\)"):
+        model.predict(np.zeros((2, 5)))
+    assert main(["predict", str(tmp_path / "run"), str(tmp_path)]) == 2
+
+
+def test_load_takes_the_model_file(run: Path, model: sincere.Model, photos: Path) -> None:
+    other = sincere.load(run / "model.safetensors", device="cpu")
+    assert torch.equal(other.embed(photos / "dark"), model.embed(photos / "dark"))
+    assert "small" in repr(other)
+
+
+def test_what_is_missing_is_named_with_its_command(run: Path, photos: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    (folder / REFERENCE).unlink()
+    (folder / "linear.safetensors").unlink()
+    model = sincere.load(folder)
+    with pytest.raises(DataError, match=r"holds no reference embeddings.*`sincere evaluate .*run` writes it"):
+        model.predict(photos)
+    with pytest.raises(DataError, match=r"holds no linear classifier; `sincere evaluate .*run` writes it"):
+        model.predict(photos, classifier="linear")
+    with pytest.raises(InputValueError, match=r"classifier must be one of .*Did you mean 'means'"):
+        model.predict(photos, classifier="mean")
+    sincere.evaluate(folder, quiet=True, report=False)
+    assert len(sincere.load(folder).predict(photos, classifier="linear")) == 60
+    with pytest.raises(DataError, match="holds no model"):
+        sincere.load(tmp_path)
+
+
+def test_a_damaged_or_foreign_reference_is_refused(run: Path, photos: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    content = bytearray((folder / REFERENCE).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / REFERENCE).write_bytes(content)
+    with pytest.raises(DataError, match="checksum does not match; `sincere evaluate"):
+        sincere.load(folder).predict(photos)
+    one = Reference(np.ones((2, 3), "f4"), np.array([0, 1]), np.arange(2), ("a", "b"), np.array(["x\udcff.png", "y"]))
+    one.write(folder)
+    again = Reference.read(folder)
+    assert [again.name(i) for i in range(2)] == ["x\udcff.png", "y"]
+    assert again.class_names == ("a", "b")
+    with pytest.raises(DataError, match="its reference embeddings are of another model"):
+        sincere.load(folder).predict(photos)
+    Reference(np.ones((2, 3), "f4"), np.array([0, 7]), np.arange(2), ("a", "b")).write(folder)
+    with pytest.raises(DataError, match="is damaged"):
+        Reference.read(folder)
+
+
+def test_other_data_do_not_become_the_reference(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    before = (folder / REFERENCE).read_bytes()
+    sincere.evaluate(folder, data=str(make_photos(tmp_path / "other", 10, 3)), quiet=True, report=False)
+    assert (folder / REFERENCE).read_bytes() == before
+
+
+def test_predict_prints_tables_json_and_csv(
+    run: Path, photos: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    images = [str(photos / "dark" / "00.jpg"), str(photos / "light")]
+    assert main(["predict", str(run), *images, "--format", "json", "--k", "2"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["file"] for row in rows][:2] == [images[0], f"{images[1]}/00.jpg"]
+    assert rows[0]["label"] == "dark"
+    assert 0 < rows[0]["confidence"] <= 1
+    assert [len(row["nearest"]) for row in rows] == [2] * 21
+    assert rows[0]["nearest"][0]["name"].startswith("dark/")
+    assert main(["predict", str(run), *images, "--format", "csv", "--classifier", "means"]) == 0
+    table = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    assert table[0] == ["file", "label", "confidence", "nearest", "similarity"]
+    assert [row[1] for row in table[1:]] == ["dark", *["light"] * 20]
+    assert main(["predict", str(run), images[0]]) == 0
+    assert "dark" in capsys.readouterr().out
+    (tmp_path / "bad.jpg").write_text("no image")
+    assert main(["predict", str(run), str(tmp_path / "bad.jpg"), images[0]]) == 2
+    assert "bad.jpg: cannot be read as an image" in capsys.readouterr().err
+    assert main(["predict", str(run), str(tmp_path / "bad.jpg"), images[0], "--skip-bad-images"]) == 0
+    assert "1 of 2 images could not be read and were left out" in capsys.readouterr().err
+    assert main(["predict", str(run), str(tmp_path / "nowhere.jpg")]) == 2
+    assert main(["predict", str(run)]) == 2
+    assert "IMAGES is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_embed_writes_a_file(
+    suffix: str, run: Path, photos: Path, model: sincere.Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / f"new/x{suffix}"
+    arguments = ["embed", str(run), str(photos), "--out", str(out)]
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    assert main(arguments) == 0
+    if suffix == ".npz":
+        with np.load(out) as arrays:
+            embeddings, names = arrays["embeddings"], arrays["names"].tolist()
+    else:
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(out)
+        embeddings, names = np.stack(table["embedding"].to_numpy()), table["path"].to_pylist()
+    assert names == sorted(str(path) for path in photos.glob("*/*"))
+    assert embeddings.dtype == np.float32
+    np.testing.assert_allclose(embeddings, model.embed(photos), atol=1e-6)
+    assert [path.name for path in out.parent.iterdir()] == [out.name]
+    before = out.read_bytes()
+    assert main(arguments) == 2
+    assert "exists already; --overwrite replaces it" in capsys.readouterr().err
+    (tmp_path / "bad.jpg").write_text("no image")
+    assert main(["embed", str(run), str(tmp_path / "bad.jpg"), "--out", str(out), "--overwrite"]) == 2
+    assert out.read_bytes() == before
+    assert main([*arguments[:-1], str(tmp_path / "x.txt")]) == 2
+    assert "out must end with .npz or .parquet" in capsys.readouterr().err
+
+
+def test_nearest_writes_a_page(run: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "page.html"
+    image = str(photos / "dark" / "00.jpg")
+    assert main(["nearest", str(run), image, "--k", "4", "--out", str(out)]) == 0
+    page = out.read_text()
+    assert page.count("<img") == 5
+    assert page.count("<figcaption>dark, ") == 4
+    assert "script-src &#x27;none&#x27;" in page
+    elsewhere = tmp_path / "moved"
+    photos.rename(elsewhere)
+    try:
+        image = str(elsewhere / "dark" / "00.jpg")
+        capsys.readouterr()
+        assert main(["nearest", str(run), image, "--k", "4", "--out", str(out)]) == 0
+        assert "no thumbnails of the training images" in capsys.readouterr().err
+        assert out.read_text().count("<img") == 1
+        assert main(["nearest", str(run), image, "--k", "4", "--out", str(out), "--data", str(elsewhere)]) == 0
+        assert out.read_text().count("<img") == 5
+    finally:
+        elsewhere.rename(photos)
+
+
+def test_digits_from_files(tmp_path: Path) -> None:
+    """The whole way of a newcomer: train on a named set, then classify 20 PNG files of its test part."""
+    sincere.train(data="digits", epochs=12, out=tmp_path / "run", quiet=True)
+    data = sincere.load_dataset("digits")
+    pixels = data.test.items.gather(data.test.positions[:20]).cpu().numpy()
+    for i, image in enumerate(pixels):
+        Image.fromarray(image[0]).save(tmp_path / f"{i:02d}.png")
+    predicted = sincere.load(tmp_path / "run").predict([tmp_path / f"{i:02d}.png" for i in range(20)])
+    expected = [data.class_names[label] for label in data.test.labels[:20]]
+    assert sum(a == b for a, b in zip(predicted, expected, strict=True)) >= 19
