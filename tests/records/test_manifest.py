@@ -10,6 +10,13 @@ import pytest
 from sincere.records.manifest import make_manifest
 
 
+def test_an_evaluation_states_when_it_began_and_ended() -> None:
+    manifest = make_manifest(seed=0, device="cpu", started="2026-01-01T00:00:00+00:00")
+    assert manifest["started"] == "2026-01-01T00:00:00+00:00"
+    assert manifest["ended"] > manifest["started"]
+    assert "ended" not in make_manifest(seed=0, device="cpu")
+
+
 def git(folder: Path, *words: str) -> str:
     options = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
     done = subprocess.run(["git", *options, *words], cwd=folder, capture_output=True, text=True, check=True)

@@ -11,7 +11,7 @@ from rich.console import Console
 from sincere.messages import Messages
 from sincere.records.estimates import Estimate
 from sincere.records.results import Difference, LossSummary, Results
-from sincere.report.tables import finding, number, show, summary_table
+from sincere.report.tables import finding, interval, number, show, summary_table
 from tests.report.comparison_folder import make_comparison
 
 
@@ -107,6 +107,9 @@ def test_the_finding_is_about_the_losses_with_three_seeds(tmp_path: Path) -> Non
 
 def test_no_negative_zero() -> None:
     assert number(-0.0001, share=False) == "0.000"
+    assert interval(Estimate(0.00123, 0.00118, 0.00131), share=False) == "[0.00118, 0.00131]"
+    assert interval(Estimate(0.5, 0.4, 0.6), share=False) == "[0.400, 0.600]"
+    assert interval(Estimate(1.0, 1.0, 1.0), share=True) == "[100.0, 100.0]"
     assert number(-0.1, share=False) == "-0.100"
     assert number(0.9995, share=True) == "100.0%"
 

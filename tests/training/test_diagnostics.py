@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sincere.errors import InputValueError
-from sincere.training.diagnostics import mean_similarities, warnings
+from sincere.training.diagnostics import lasting_warnings, mean_similarities, warnings
 from sincere.training.memory import check_memory, step_bytes
 
 
@@ -44,6 +44,20 @@ def test_stuck_and_collapsed_have_a_remedy() -> None:
     collapsed = warnings(row(noise_similarity=0.97), warmup_epochs=10)["collapsed"]
     assert "mean similarity of 0.97: the embeddings collapse; try a lower learning rate" in collapsed
     assert warnings(row(noise_similarity=None), warmup_epochs=10) == {}
+
+
+def test_a_warning_needs_a_fifth_of_the_run() -> None:
+    """Runs that learn well are often collapsed, or at chance, in their first epochs."""
+    collapsed = row(noise_similarity=0.97)
+    options: dict[str, Any] = {"n_epochs": 30, "warmup_epochs": 0}
+    assert lasting_warnings([collapsed] * 5, **options) == {}
+    assert list(lasting_warnings([collapsed] * 6, **options)) == ["collapsed"]
+    assert lasting_warnings([*[collapsed] * 5, row()], **options) == {}
+    assert lasting_warnings([row(), *[collapsed] * 5], **options) == {}
+    assert list(lasting_warnings([row(), *[collapsed] * 6], **options)) == ["collapsed"]
+    assert list(lasting_warnings([collapsed] * 2, n_epochs=2, warmup_epochs=0)) == ["collapsed"], "a short run"
+    mixed = [row(noise_similarity=0.97, loss=5.99), collapsed, collapsed]
+    assert list(lasting_warnings(mixed, n_epochs=3, warmup_epochs=0)) == ["collapsed"]
 
 
 def test_memory_of_a_step_counts_weights_and_saved_activations() -> None:

@@ -24,6 +24,8 @@ from sincere.records.tensors import read_tensors, write_tensors
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # regularisation of the fast probe
 RATES = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 200.0)  # learning rates of the paper's probe
+# Values up to which one thread is faster than two, whose small steps wait for each other; on a busy machine, for long.
+MOST_SINGLE_THREADED = 20_000_000
 EPOCHS, DECAY_AFTER, DECAY = 100, (60, 75, 90), 0.2
 
 Batches = Callable[[int], Iterable[tuple[Tensor, Tensor]]]
@@ -126,9 +128,11 @@ def _logistic(x: NDArray[np.float64], y: NDArray[np.int64], strength: float) -> 
     """Return weight and bias for all classes up to the largest label."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_limits
 
     solver = LogisticRegression(C=1 / (strength * len(x)), max_iter=200)
-    with warnings.catch_warnings():
+    few = x.size <= MOST_SINGLE_THREADED
+    with warnings.catch_warnings(), threadpool_limits(1 if few else None):
         warnings.simplefilter("ignore", ConvergenceWarning)  # an approximate optimum is good enough
         solver.fit(x, y)
     weight, bias = solver.coef_, solver.intercept_

@@ -21,8 +21,20 @@ MOST_BYTES = 10**7  # of a file of git that is read
 PACKAGES = ("sincere", "torch", "torchvision", "lightning-fabric", "numpy", "scipy", "scikit-learn")
 
 
-def make_manifest(*, seed: int, device: str) -> dict[str, Any]:
-    """Return what a reader needs to repeat or doubt a run."""
+def now() -> str:
+    """Return the time, as manifests state it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def make_manifest(*, seed: int, device: str, started: str | None = None) -> dict[str, Any]:
+    """Return what a reader needs to repeat or doubt a run.
+
+    Args:
+        seed: Random seed.
+        device: Device that computes.
+        started: When the work began that ends now; None where it begins now.
+    """
+    ended = {} if started is None else {"ended": now()}
     return {
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
         "python": platform.python_version(),
@@ -34,7 +46,8 @@ def make_manifest(*, seed: int, device: str) -> dict[str, Any]:
         "seed": seed,
         "git_commit": _git_commit(),
         "command": [printable(word) for word in (Path(sys.argv[0]).name, *sys.argv[1:])],
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "started": started or now(),
+        **ended,
     }
 
 

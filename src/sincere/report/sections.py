@@ -146,7 +146,8 @@ def classes(evidence: Evidence) -> Html:
     """Return the table of classes of each loss."""
     data = evidence.results.data
     about = (
-        f"Confused with: the most frequent class of the nearest training {data.singular} of another class. Divergence: "
+        f"Nearest other: among the nearest training {data.noun} of other classes, the most frequent class, and how "
+        "often it is; that is no error rate. Divergence: "
         "a lower bound on the symmetrised KL divergence between the class and the rest, in nats, with its 95% "
         f"confidence interval; it cannot exceed the cap, which grows with the number of {data.noun}. Click a column "
         "title to sort."
@@ -156,8 +157,8 @@ def classes(evidence: Evidence) -> Html:
 
 
 def _class_table(run: Run, noun: str) -> Html:
-    header = ("class", f"test {noun}", "1-NN accuracy", "margin", "confused with", "how often", "divergence ≥", "cap")
-    words = ("class", "confused with")
+    header = ("class", f"test {noun}", "1-NN accuracy", "margin", "nearest other", "how often", "divergence ≥", "cap")
+    words = ("class", "nearest other")
     head = [
         tag("th", tag("button", name, type="button"), scope="col", class_=None if name in words else "number")
         for name in header

@@ -18,6 +18,8 @@ from sincere.records.estimates import Estimate
 from sincere.records.files import write_atomic
 from sincere.records.results import ABOUT_LOSSES, CSV, Difference, LossSummary, Results
 
+MOST_DIGITS = 6  # after the point, of narrow intervals
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -59,21 +61,32 @@ def _metric_cell(results: Results, summary: LossSummary, name: str) -> Cell:
     stored = summary.metrics[name]
     spread = summary.seed_std.get(name)
     detail = "" if spread is None else f"sd over seeds {number(spread, share=share)}"
-    estimate, ends = number(stored.estimate, share=share), interval(stored, share=share)
+    digits = _digits(stored, share=share)
+    estimate, ends = number(stored.estimate, share=share, digits=digits), interval(stored, share=share)
     return Cell(estimate, ends, bold=name in summary.bold, detail=detail)
 
 
-def number(value: float, *, share: bool) -> str:
-    """Return a value as text; fractions in per cent."""
-    digits = 1 if share else 3
+def number(value: float, *, share: bool, digits: int | None = None) -> str:
+    """Return a value as text, with 3 digits after the point; fractions in per cent, with 1."""
+    digits = (1 if share else 3) if digits is None else digits
     rounded = round(100 * value if share else value, digits) + 0.0  # no "-0.000"
     return f"{rounded:.{digits}f}{'%' if share else ''}"
 
 
 def interval(estimate: Estimate | Difference, *, share: bool) -> str:
     """Return a confidence interval as text."""
-    ends = (number(end, share=share).removesuffix("%") for end in (estimate.low, estimate.high))
+    digits = _digits(estimate, share=share)
+    ends = (number(end, share=share, digits=digits).removesuffix("%") for end in (estimate.low, estimate.high))
     return f"[{', '.join(ends)}]"
+
+
+def _digits(estimate: Estimate | Difference, *, share: bool) -> int:
+    """Return the digits after the point at which the ends of an interval differ; more than usual for a narrow one."""
+    width = (100 if share else 1) * (estimate.high - estimate.low)
+    digits = 1 if share else 3
+    while 0 < width < 2 * 10.0**-digits and digits < MOST_DIGITS:
+        digits += 1
+    return digits
 
 
 def duration(seconds: float) -> str:
@@ -183,7 +196,8 @@ def _clause(results: Results, difference: Difference, a: str, b: str) -> str:
     estimates = {summary.loss: summary.metrics[metric].estimate for summary in results.summaries}
     value, other = (number(estimates[loss], share=about.share) for loss in (a, b))
     size = Estimate(abs(difference.estimate), *sorted((abs(difference.low), abs(difference.high))))
-    points = f"{100 * size.estimate:.1f} points" if about.share else f"{size.estimate:.3f}"
+    by = number(size.estimate, share=about.share, digits=_digits(size, share=about.share))
+    points = f"{by.removesuffix('%')} points" if about.share else by
     direction = "higher" if estimates[a] > estimates[b] else "lower"
     return f"{about.title} {value}, {direction} than {other} by {points} {interval(size, share=about.share)}"
 

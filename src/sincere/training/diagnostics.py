@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 STUCK_SHARE = 0.02  # fraction of the way from chance to floor below which a loss counts as stuck
+LASTING_SHARE, FEWEST_EPOCHS = 0.2, 3  # of a run's epochs that must have the same problem, before there is a warning
 COLLAPSED = 0.95  # mean similarity of negatives above which embeddings count as collapsed
 
 
@@ -30,6 +32,18 @@ def mean_similarities(embeddings: Tensor, labels: Tensor) -> tuple[float | None,
         (within - diagonal) / n_positive if n_positive else None,
         (everything - within) / n_negative if n_negative else None,
     )
+
+
+def lasting_warnings(rows: Sequence[Mapping[str, Any]], *, n_epochs: int, warmup_epochs: float) -> dict[str, str]:
+    """Return warnings about the last epochs by kind, where each of them has it: a fifth of the run, at least three.
+
+    Many runs that learn well are at chance, or collapsed, in their first epochs.
+    """
+    n = min(max(FEWEST_EPOCHS, math.ceil(LASTING_SHARE * n_epochs)), n_epochs)
+    if len(rows) < n:
+        return {}
+    *earlier, last = (warnings(row, warmup_epochs=warmup_epochs) for row in rows[-n:])
+    return {kind: text for kind, text in last.items() if all(kind in found for found in earlier)}
 
 
 def warnings(row: Mapping[str, Any], *, warmup_epochs: float) -> dict[str, str]:

@@ -18,7 +18,7 @@ from sincere.errors import DataError, SincereError, first_line
 from sincere.messages import Messages
 from sincere.records.log import MetricsLog
 from sincere.training.checkpoints import Checkpoints, random_states, restore_random_states
-from sincere.training.diagnostics import mean_similarities, warnings
+from sincere.training.diagnostics import lasting_warnings, mean_similarities
 from sincere.training.interruption import InterruptedRunError, StopRequest
 from sincere.training.micro_batches import backward_in_micro_batches
 from sincere.training.plan import LoopFunctions, MicroBatchedViews, Plan, Views
@@ -229,7 +229,8 @@ class Fit:
         if self.fabric.is_global_zero:
             self.log.append(row)
         self.reporter.epoch(row)
-        for kind, text in warnings(row, warmup_epochs=plan.n_warmup / plan.steps_per_epoch).items():
+        warmup_epochs = plan.n_warmup / plan.steps_per_epoch
+        for kind, text in lasting_warnings(self.rows, n_epochs=plan.n_epochs, warmup_epochs=warmup_epochs).items():
             if kind not in self._warned:
                 self._warned.add(kind)
                 self.messages.note(text)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import count, islice
 from pathlib import Path
-from typing import Unpack, cast
+from typing import Any, Unpack, cast
 
 import torch
 
@@ -21,7 +21,7 @@ from sincere.records.arrays import PER_IMAGE, PerImage
 from sincere.records.comparison import REQUEST, RUNS, write_request
 from sincere.records.config import CONFIG
 from sincere.records.files import EVALUATION_LOCK, LOCK, locked, staged_folder
-from sincere.records.manifest import make_manifest
+from sincere.records.manifest import make_manifest, now
 from sincere.records.results import ABOUT_MODELS, CSV, FIGURES, REPORT, RESULTS, Results
 from sincere.report.page import remove_report, write_report
 from sincere.report.tables import show, write_csv
@@ -73,6 +73,7 @@ def run_comparison(request: CompareRequest, messages: Messages | None = None) ->
     folder, source = request.folder(), request.data
     _check(request)
     messages.say(f"comparison: {folder}")
+    started = now()
     device = choose_device(request.machine.device, caller=request.verb)
     digest = source_digest(source.source, source.data_dir)
     data = load_data(source, request, device, messages)
@@ -93,7 +94,8 @@ def run_comparison(request: CompareRequest, messages: Messages | None = None) ->
                 raw = evaluate_raw_features(folder / RUNS, first, data, request.evaluation, device, messages)
         except InterruptedRunError as stopped:
             raise InterruptedRunError(f"{stopped}; the same command resumes it") from stopped
-        results = _compared(request, evaluated, raw, device)
+        manifest = make_manifest(seed=SEED, device=str(device), started=started)
+        results = _compared(request, evaluated, raw, manifest)
         with locked(folder, EVALUATION_LOCK):
             with staged_folder(folder, last=RESULTS) as work:
                 results.write(work)
@@ -211,7 +213,9 @@ def _evaluated(
         )
 
 
-def _compared(request: CompareRequest, evaluated: list[Results], raw: Results | None, device: torch.device) -> Results:
+def _compared(
+    request: CompareRequest, evaluated: list[Results], raw: Results | None, manifest: dict[str, Any]
+) -> Results:
     """Return the results of all runs, and of raw features, together, with the differences between the losses."""
     folder = request.folder()
     rows = {
@@ -244,7 +248,7 @@ def _compared(request: CompareRequest, evaluated: list[Results], raw: Results | 
         scope=scope,
         notes=tuple(dict.fromkeys(notes)),
         measuring=evaluation.identity(SEED),
-        manifest=make_manifest(seed=SEED, device=str(device)),
+        manifest=manifest,
     )
 
 

@@ -12,7 +12,7 @@ from sincere.data.dataset import Dataset
 from sincere.errors import DataError
 from sincere.messages import Messages
 from sincere.records.files import EVALUATION_LOCK, staged_folder
-from sincere.records.manifest import make_manifest
+from sincere.records.manifest import make_manifest, now
 from sincere.records.results import FIGURES, RESULTS, DataAbout, MetricAbout, Results, Row, TrainLoss
 from sincere.report.page import remove_report, write_report
 from sincere.report.tables import show, write_csv
@@ -107,6 +107,7 @@ def measure_and_store(
 
     What an earlier evaluation left there stays until all of the new results are written.
     """
+    started = now()
     if trained.model.spec.frozen:
         data = with_features(trained.model, data, device, messages)
     measured = measure(
@@ -120,7 +121,8 @@ def measure_and_store(
         embedded=embedded,
     )
     with staged_folder(folder.path, last=RESULTS) as work:
-        results = write_results(work, measured, trained, trainee, evaluation, kind=kind, seed=seed, device=device)
+        manifest = make_manifest(seed=seed, device=str(device), started=started)
+        results = write_results(work, measured, trained, trainee, evaluation, kind=kind, seed=seed, manifest=manifest)
         if kind == "evaluation" and trained.data == data.digest and trained.finished and folder.has_model:
             reference_of(measured.outputs.train, data).write(work)
         written = {path.name for path in work.iterdir()}
@@ -143,7 +145,7 @@ def write_results(
     *,
     kind: Kind,
     seed: int,
-    device: torch.device,
+    manifest: dict[str, Any],
 ) -> Results:
     """Write what was measured of one run into a folder: arrays, results.json and results.csv."""
     per_image = measured.per_image()
@@ -189,7 +191,7 @@ def write_results(
         summaries=tuple(summaries),
         notes=tuple(notes),
         measuring=evaluation.identity(seed),
-        manifest=make_manifest(seed=seed, device=str(device)),
+        manifest=manifest,
     )
     results.write(folder)
     write_csv(results, folder)
