@@ -90,14 +90,19 @@ def results(*folders: str) -> Callable[[Path], Any]:
     return read
 
 
-def page(folder: str) -> Callable[[Path], Any]:
-    """Return a function that returns the report of a folder."""
+def text(file: str) -> Callable[[Path], Any]:
+    """Return a function that returns the text of a file."""
 
     def read(world: Path) -> Any:
-        path = world / folder / "report.html"
+        path = world / file
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else None
 
     return read
+
+
+def page(folder: str) -> Callable[[Path], Any]:
+    """Return a function that returns the report of a folder."""
+    return text(f"{folder}/report.html")
 
 
 def embeddings(file: str) -> Callable[[Path], Any]:
@@ -152,6 +157,7 @@ _transfer = ("transfer", RUN, "--to", OTHER, *MEASURE, "--no-report")
 _compare = ("compare", "--data", PICTURES, "--out", COMPARISON, *LOSSES, *TRAIN, *MEASURE)
 _embed = ("embed", RUN, f"{PICTURES}/ants", "--out", "embedded.npz", "--overwrite")
 _nearest = ("nearest", RUN, f"{PICTURES}/ants/00.png", "--k", "3")
+_labels = ("labels", RUN)
 _again = ("train", "--resume", "--out", FRESH)
 
 VERBS: dict[str, Verb] = {
@@ -191,6 +197,11 @@ VERBS: dict[str, Verb] = {
             "nearest", _nearest, (PICTURES, HOME, RUN), ("nearest.html",),
             (*(f"{RUN}/{name}" for name in (*_RUN_FILES, "reference.safetensors")), _CACHE, _DATA),
             captions("nearest.html"), (_nearest,), data_decide=True,
+        ),
+        Verb(
+            "labels", _labels, (PICTURES, HOME, RUN), (f"{RUN}/label_issues.csv",),
+            (*(f"{RUN}/{name}" for name in _RUN_FILES), _CACHE, _DATA), text(f"{RUN}/label_issues.csv"), (_labels,),
+            data_decide=True,
         ),
         Verb(
             "compare", _compare, (PICTURES, HOME), (f"{COMPARISON}/**/*",), (_CACHE, _DATA),

@@ -261,3 +261,37 @@ def test_digits_from_files(tmp_path: Path) -> None:
     predicted = sincere.load(tmp_path / "run").predict([tmp_path / f"{i:02d}.png" for i in range(20)])
     expected = [data.class_names[label] for label in data.test.labels[:20]]
     assert sum(a == b for a, b in zip(predicted, expected, strict=True)) >= 19
+
+
+def test_wrong_labels_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    generator = np.random.default_rng(0)
+    labels = np.arange(150) % 3
+    features = np.eye(3)[labels] @ generator.normal(size=(3, 6)) + 0.2 * generator.normal(size=(150, 6))
+    wrong = labels.copy()
+    wrong[[4, 40]] = (labels[[4, 40]] + 1) % 3
+    arrays = {"train_features": features, "train_labels": wrong, "test_features": features[:30]}
+    arrays |= {"test_labels": labels[:30], "train_texts": np.array([f"item {i}" for i in range(150)])}
+    arrays |= {"test_texts": np.array([f"test {i}" for i in range(30)])}
+    np.savez(tmp_path / "data.npz", **arrays)
+    run = tmp_path / "run"
+    sincere.train(data=tmp_path / "data.npz", out=run, **QUICK)
+    capsys.readouterr()
+    assert main(["labels", str(run)]) == 0
+    assert "2 of 150 training samples have another label" in capsys.readouterr().out
+    rows = list(csv.reader((run / "label_issues.csv").open()))
+    assert rows[0] == ["name", "label", "suggested", "agreement"]
+    assert sorted(row[:3] for row in rows[1:]) == [
+        ["item 4", str(wrong[4]), str(labels[4])],
+        ["item 40", str(wrong[40]), str(labels[40])],
+    ]
+    assert main(["labels", str(tmp_path)]) == 2
+    assert "holds no run" in capsys.readouterr().err
+
+
+def test_labels_of_a_trained_encoder(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    assert main(["labels", str(folder), "--quiet"]) == 0
+    assert (folder / "label_issues.csv").read_text().startswith("name,label,suggested,agreement\n")
+    sincere.evaluate(folder, quiet=True, report=False)
+    assert (folder / "label_issues.csv").exists()

@@ -24,6 +24,7 @@ VERBS: dict[str, str] = {  # each has a module of its name, and a request in sin
     "predict": "classify new images with the model of a run",
     "embed": "write the embeddings of images to a file",
     "nearest": "show the training images nearest to an image",
+    "labels": "list training images whose label may be wrong",
     "report": "write the report of stored results again",
     "datasets": "list the data sets known by name",
     "completion": "print a script that completes commands in a shell",

@@ -349,6 +349,31 @@ class NearestRequest(UseRequest):
     """Where the run's data are now, if they have moved."""
 
 
+class LabelsRequest(Request):
+    """List the training images of a run whose label may be wrong, the most doubtful first.
+
+    The nearest others vote on each label: by features of the encoder where it was frozen, because these have not seen
+    the labels, else by the embeddings. Writes label_issues.csv into the run.
+    """
+
+    verb: ClassVar[str] = "labels"
+    takes_config: ClassVar[bool] = False
+    most_used: ClassVar[tuple[str, ...]] = ("k", "data")
+    examples: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("sincere labels runs/photos-sincere-0", "lists photos that may be in a wrong folder"),
+    )
+
+    run: Annotated[Path, Positional()]
+    """Folder of the run."""
+    machine: DeviceSettings = DeviceSettings()
+    k: int | None = Field(default=None, ge=1, le=MANY)
+    """Number of neighbours that vote. Default: half of the median class size, 5 to 200."""
+    data: Annotated[str | None, Choices((), paths=True)] = None
+    """Where the run's data are now, if they have moved."""
+    quiet: bool = False
+    """Print nothing but warnings, to stderr."""
+
+
 class ReportRequest(Request):
     """Write report.html and figures/ again from stored results; nothing is trained or evaluated."""
 
@@ -399,6 +424,7 @@ REQUESTS: dict[str, type[Request]] = {
         PredictRequest,
         EmbedRequest,
         NearestRequest,
+        LabelsRequest,
         ReportRequest,
         CompletionRequest,
         DatasetsRequest,

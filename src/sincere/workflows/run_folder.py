@@ -37,7 +37,8 @@ EMBEDDINGS, TRANSFER = "embeddings.safetensors", "transfer"
 PROBES = {"linear": "linear.safetensors", "linear_paper": "linear_paper.safetensors"}  # classifiers, by their metric
 MEASURED = {RESULTS, CSV, PER_IMAGE, MAP, EMBEDDINGS, *PROBES.values(), REPORT, FIGURES, EVALUATION_LOCK}
 TRAINED = {CONFIG, MANIFEST, METRICS, CHECKPOINTS, TENSORBOARD, SPEC, WEIGHTS, REFERENCE, SUMMARY, LOCK}
-NAMES = {*TRAINED, *MEASURED, TRANSFER}  # all that is written into a run
+LABEL_ISSUES = "label_issues.csv"
+NAMES = {*TRAINED, *MEASURED, TRANSFER, LABEL_ISSUES}  # all that is written into a run
 INSIDE = {  # what is written into its folders
     CHECKPOINTS: re.compile(rf"(step-\d+\.pt|{re.escape(BEST)})({re.escape(DAMAGED)})?"),
     TENSORBOARD: re.compile(r"events\.out\.tfevents\..*"),

@@ -1,0 +1,14 @@
+"""`sincere labels`: list training images whose label may be wrong."""
+
+from __future__ import annotations
+
+from sincere.cli.flags import parse_request
+from sincere.settings.requests import LabelsRequest
+
+
+def main(arguments: list[str]) -> None:
+    """List training images whose label may be wrong."""
+    request = parse_request(LabelsRequest, arguments)
+    from sincere.workflows.labels import run_labels
+
+    run_labels(request)
