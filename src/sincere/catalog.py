@@ -230,6 +230,8 @@ CLASSIFIERS: dict[str, Classifier] = {
     "linear": Classifier("the linear probe that `sincere evaluate` has stored", None),
 }
 
+UNKNOWN_SCORES = ("nearest", "mahalanobis")  # how well an image fits the known classes
+
 
 @dataclass(frozen=True)
 class Augmentation:

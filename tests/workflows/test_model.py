@@ -151,14 +151,21 @@ def test_a_damaged_or_foreign_reference_is_refused(run: Path, photos: Path, tmp_
     (folder / REFERENCE).write_bytes(content)
     with pytest.raises(DataError, match="checksum does not match; `sincere evaluate"):
         sincere.load(folder).predict(photos)
-    one = Reference(np.ones((2, 3), "f4"), np.array([0, 1]), np.arange(2), ("a", "b"), np.array(["x\udcff.png", "y"]))
+    one = Reference(
+        np.ones((2, 3), "f4"),
+        np.array([0, 1]),
+        np.arange(2),
+        ("a", "b"),
+        np.ones((1, 3), "f4"),
+        np.array(["x\udcff.png", "y"]),
+    )
     one.write(folder)
     again = Reference.read(folder)
     assert [again.name(i) for i in range(2)] == ["x\udcff.png", "y"]
     assert again.class_names == ("a", "b")
     with pytest.raises(DataError, match="its reference embeddings are of another model"):
         sincere.load(folder).predict(photos)
-    Reference(np.ones((2, 3), "f4"), np.array([0, 7]), np.arange(2), ("a", "b")).write(folder)
+    Reference(np.ones((2, 3), "f4"), np.array([0, 7]), np.arange(2), ("a", "b"), np.ones((1, 3), "f4")).write(folder)
     with pytest.raises(DataError, match="is damaged"):
         Reference.read(folder)
 
@@ -184,7 +191,7 @@ def test_predict_prints_tables_json_and_csv(
     assert rows[0]["nearest"][0]["name"].startswith("dark/")
     assert main(["predict", str(run), *images, "--format", "csv", "--classifier", "means"]) == 0
     table = list(csv.reader(io.StringIO(capsys.readouterr().out)))
-    assert table[0] == ["file", "label", "confidence", "nearest", "similarity"]
+    assert table[0] == ["file", "label", "confidence", "p_known", "unknown", "nearest", "similarity"]
     assert [row[1] for row in table[1:]] == ["dark", *["light"] * 20]
     assert main(["predict", str(run), images[0]]) == 0
     assert "dark" in capsys.readouterr().out
@@ -295,3 +302,38 @@ def test_labels_of_a_trained_encoder(run: Path, tmp_path: Path) -> None:
     assert (folder / "label_issues.csv").read_text().startswith("name,label,suggested,agreement\n")
     sincere.evaluate(folder, quiet=True, report=False)
     assert (folder / "label_issues.csv").exists()
+
+
+@pytest.mark.parametrize("score", ["nearest", "mahalanobis"])
+def test_unknown_images_are_called_so(score: str, tmp_path: Path) -> None:
+    """Of new images of known classes, 5% are false alarms; images of another class have small p-values."""
+    generator = np.random.default_rng(0)
+    centres = generator.normal(size=(4, 12))
+
+    def drawn(n: int, label: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        labels = np.arange(n) % 3 if label is None else np.full(n, label)
+        return (centres[labels] + 0.3 * generator.normal(size=(n, 12))).astype("f4"), labels
+
+    sincere.train(data=(drawn(300), drawn(300)), out=tmp_path / "run", **QUICK)
+    model = sincere.load(tmp_path / "run")
+    known, unknown = model.p_known(drawn(600)[0], score=score), model.p_known(drawn(100, 3)[0], score=score)
+    assert 0.01 < float((known <= 0.05).double().mean()) < 0.11
+    assert float((unknown <= 0.05).double().mean()) > 0.5
+    with pytest.raises(InputValueError, match="score must be one of"):
+        model.p_known(drawn(3)[0], score="farthest")
+
+
+def test_predict_says_unknown(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Image.fromarray(np.indices((40, 40)).sum(axis=0).astype(np.uint8) % 2 * 255).save(tmp_path / "board.png")
+    rows = {}
+    for rate in ("0.05", "0.2", "1"):
+        assert main(["predict", str(run), str(tmp_path), "--format", "json", "--false-alarms", rate]) == 0
+        captured = capsys.readouterr()
+        [rows[rate]] = json.loads(captured.out)
+        assert ("12 test images are too few" in captured.err) == (rate == "0.05")
+    assert not rows["0.05"]["unknown"]
+    assert rows["1"]["unknown"]
+    assert rows["0.2"]["unknown"] == (rows["0.2"]["p_known"] <= 0.2)
+    assert main(["predict", str(run), str(tmp_path), "--false-alarms", "1"]) == 0
+    assert "unknown?" in capsys.readouterr().out
+    assert main(["predict", str(run), str(tmp_path), "--false-alarms", "1.5"]) == 2

@@ -26,6 +26,7 @@ class Reference:
         labels: Class of each (m,), an index into the class names.
         ids: Id of each sample in its source (m,).
         class_names: Names of the classes.
+        held_out: Embeddings of test samples (h, d): how well samples fit that the model has not seen.
         texts: File name or text of each (m,); None without.
     """
 
@@ -33,6 +34,7 @@ class Reference:
     labels: NDArray[np.int64]
     ids: NDArray[np.int64]
     class_names: tuple[str, ...]
+    held_out: NDArray[np.float32]
     texts: NDArray[np.str_] | None = None
 
     def __len__(self) -> int:
@@ -44,7 +46,12 @@ class Reference:
 
     def write(self, folder: Path) -> None:
         """Write reference.safetensors."""
-        arrays: dict[str, NDArray[Any]] = {"embeddings": self.embeddings, "labels": self.labels, "ids": self.ids}
+        arrays: dict[str, NDArray[Any]] = {
+            "embeddings": self.embeddings,
+            "labels": self.labels,
+            "ids": self.ids,
+            "held_out": self.held_out,
+        }
         if self.texts is not None:
             joined = _SEPARATOR.join(text.replace(_SEPARATOR, " ") for text in self.texts.tolist())
             arrays["texts"] = np.frombuffer(joined.encode("utf-8", "surrogateescape"), dtype=np.uint8)
@@ -64,15 +71,17 @@ class Reference:
             what = "holds no reference embeddings, from which others are classified"
             raise DataError(f"{folder}: {what}; {remedy}") from error
         try:
-            embeddings, labels, ids = (arrays[name] for name in ("embeddings", "labels", "ids"))
+            embeddings, labels, ids, held_out = (arrays[name] for name in ("embeddings", "labels", "ids", "held_out"))
             names = tuple(str(name) for name in json.loads(about["class_names"]))
             n, texts = len(labels), None
             if "texts" in arrays:
                 texts = np.array(arrays["texts"].tobytes().decode("utf-8", "surrogateescape").split(_SEPARATOR))
             shapes = embeddings.ndim == 2 and len(embeddings) == n > 0 and labels.shape == ids.shape == (n,)
-            sound = shapes and np.isfinite(embeddings).all() and (texts is None or len(texts) == n)
+            shapes = shapes and held_out.ndim == 2 and held_out.shape[1] == embeddings.shape[1]
+            finite = bool(np.isfinite(embeddings).all()) and bool(np.isfinite(held_out).all())
+            sound = shapes and finite and (texts is None or len(texts) == n)
             if not sound or labels.min() < 0 or labels.max() >= len(names):
                 raise ValueError("its arrays do not fit together")
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{path}: is damaged ({error}); {remedy}") from error
-        return cls(embeddings.astype(np.float32, copy=False), labels, ids, names, texts)
+        return cls(embeddings.astype(np.float32), labels, ids, names, held_out.astype(np.float32), texts)

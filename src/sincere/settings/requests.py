@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from sincere.catalog import CLASSIFIERS, COMPARED_LOSSES, LOSSES, PYTHON
+from sincere.catalog import CLASSIFIERS, COMPARED_LOSSES, LOSSES, PYTHON, UNKNOWN_SCORES
 from sincere.records.comparison import RUNS
 from sincere.records.config import CONFIG, read_config
 from sincere.records.files import file_sha256
@@ -292,11 +292,11 @@ class PredictRequest(UseRequest):
     """Classify images with the model of a run.
 
     Prints the class of each image, how sure the classifier is (its share of the votes, not a calibrated probability),
-    and the training images that are nearest.
+    whether the image seems to be of an unknown class, and the training images that are nearest.
     """
 
     verb: ClassVar[str] = "predict"
-    most_used: ClassVar[tuple[str, ...]] = ("classifier", "format", "k", "skip_bad_images")
+    most_used: ClassVar[tuple[str, ...]] = ("classifier", "format", "k", "false_alarms", "skip_bad_images")
     examples: ClassVar[tuple[tuple[str, str], ...]] = (
         ("sincere predict runs/photos-sincere-0 new.jpg", "classifies a photo"),
         ("sincere predict runs/photos-sincere-0 inbox/ --format csv > labels.csv", "classifies a folder of photos"),
@@ -308,6 +308,11 @@ class PredictRequest(UseRequest):
     """What is printed."""
     k: int = Field(default=3, ge=1, le=MANY)
     """Number of nearest training images that are listed."""
+    false_alarms: float = Field(default=0.05, ge=0, le=1)
+    """Share of images of known classes that may be called unknown by mistake; calibrated on the run's test images."""
+    unknown_score: Annotated[str, Choices(UNKNOWN_SCORES)] = "nearest"
+    """What makes an image unknown: little similarity to the nearest training image, or a large Mahalanobis distance to
+    the nearest class mean."""
 
 
 class EmbedRequest(UseRequest):

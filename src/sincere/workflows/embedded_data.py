@@ -41,10 +41,11 @@ def embed_data(model: EmbeddingModel, data: Dataset, device: torch.device) -> Em
     return EmbeddedData(train, test, compute, notes)
 
 
-def reference_of(part: PartOutputs | EmbeddedImages, data: Dataset) -> Reference:
-    """Return the embedded training part of a data set as the reference set of its run."""
-    embeddings, labels, ids = (x.cpu().numpy() for x in (part.embeddings, part.labels, part.ids))
-    return Reference(embeddings, labels, ids, data.class_names, data.train.texts)
+def reference_of(train: PartOutputs | EmbeddedImages, test: PartOutputs | EmbeddedImages, data: Dataset) -> Reference:
+    """Return the embedded parts of a data set as the reference set of its run."""
+    arrays = (train.embeddings, train.labels, train.ids, test.embeddings)
+    embeddings, labels, ids, held_out = (x.cpu().numpy() for x in arrays)
+    return Reference(embeddings, labels, ids, data.class_names, held_out, data.train.texts)
 
 
 def embed_part(compute: Compute, images: Samples, model: EmbeddingModel, device: torch.device) -> PartOutputs:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sincere import checks
-from sincere.catalog import CLASSIFIERS
+from sincere.catalog import CLASSIFIERS, UNKNOWN_SCORES
 from sincere.catalog import load as load_target
 from sincere.data.given_images import GivenImages, given_images
 from sincere.data.load_options import Progress
@@ -21,6 +21,7 @@ from sincere.errors import DataError
 from sincere.evaluation.classifiers import Classifier
 from sincere.evaluation.neighbours import nearest_references
 from sincere.evaluation.probe import Probe
+from sincere.evaluation.unknown import SCORES, p_values
 from sincere.models.embedding import SPEC, WEIGHTS, EmbeddingModel, load_model
 from sincere.models.inference import for_inference
 from sincere.records.model import ModelSpec
@@ -66,6 +67,7 @@ class Model:
         self.folder = folder
         self.network = network.to(device).eval()
         self.device = device
+        self._held_out_scores = dict[str, Tensor]()
 
     def __repr__(self) -> str:
         return f"Model({str(self.folder)!r}, {self.network.describe()})"
@@ -140,6 +142,34 @@ class Model:
         checks.choice("predict", "classifier", classifier, CLASSIFIERS)
         parts = [self.classify(outputs, classifier).cpu() for _, outputs in self.outputs(self.given(images))]
         return torch.cat(parts) if parts else torch.zeros(0, len(self.class_names), dtype=torch.float64)
+
+    def p_known(self, images: Any, *, score: str = "nearest") -> Tensor:
+        """Return how well each image fits the known classes (n,): the share of held-out test images that fit no better.
+
+        Images with a p-value of at most 0.05 are called unknown; of images of known classes, that is true for 5%.
+
+        Args:
+            images: See the class.
+            score: "nearest": similarity to the nearest training sample; "mahalanobis": distance to the nearest class
+                mean under a covariance that all classes share.
+
+        Raises:
+            InputTypeError: The images are of a type that is not supported.
+            InputValueError: The score is unknown.
+            DataError: A file is missing or no image, or the run has no reference embeddings.
+        """
+        checks.choice("p_known", "score", score, UNKNOWN_SCORES)
+        parts = [self.fit(outputs, score).cpu() for _, outputs in self.outputs(self.given(images))]
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+
+    def fit(self, outputs: Tensor, score: str) -> Tensor:
+        """Return the p-values of `p_known` for outputs of `outputs`."""
+        references, labels = self._references
+        if score not in self._held_out_scores:
+            held_out = torch.from_numpy(self.reference.held_out).to(self.device)
+            self._held_out_scores[score] = SCORES[score](held_out, references, labels)
+        scores = SCORES[score](outputs[:, : self.spec.dim], references, labels)
+        return p_values(scores, self._held_out_scores[score])
 
     def nearest(self, images: Any, k: int = 5) -> Nearest:
         """Return the k nearest training samples of each image.

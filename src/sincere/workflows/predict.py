@@ -33,7 +33,7 @@ def run_prediction(request: PredictRequest, messages: Messages | None = None) ->
 
 
 def predictions(request: PredictRequest, messages: Messages) -> Iterator[Row]:
-    """Yield file, label, confidence and nearest training images of each image.
+    """Yield file, label, confidence, whether it seems unknown, and nearest training images of each image.
 
     Raises:
         DataError: The folder holds no run, the run lacks what the classifier needs, or an image cannot be read.
@@ -41,9 +41,14 @@ def predictions(request: PredictRequest, messages: Messages) -> Iterator[Row]:
     model = load(request.run, device=request.machine.device)
     given = model.given_files(request.images)
     k, n_done = min(request.k, len(model.reference)), 0
+    n_held_out = len(model.reference.held_out)
+    if request.false_alarms * (n_held_out + 1) < 1:
+        few = f"{n_held_out} test images are too few to call an image unknown"
+        messages.note(f"{few} at a false-alarm rate of {request.false_alarms:g}; choose a higher --false-alarms")
     with CountProgress(messages, "classified images") as progress:
         for positions, outputs in model.outputs(given, skip_bad=request.skip_bad_images, progress=progress):
             confidences, labels = model.classify(outputs, request.classifier).max(dim=1)
+            fits = model.fit(outputs, request.unknown_score).tolist()
             nearest = model.neighbours(outputs[:, : model.spec.dim], k)
             for row, position in enumerate(positions):
                 near = zip(nearest.names[row], nearest.labels[row], nearest.similarities[row].tolist(), strict=True)
@@ -51,6 +56,8 @@ def predictions(request: PredictRequest, messages: Messages) -> Iterator[Row]:
                     "file": printable(given.names[position]),
                     "label": model.class_names[int(labels[row])],
                     "confidence": round(float(confidences[row]), 4),
+                    "p_known": round(fits[row], 4),
+                    "unknown": fits[row] <= request.false_alarms,
                     "nearest": [
                         {"name": printable(name), "label": label, "similarity": round(similarity, 4)}
                         for name, label, similarity in near
@@ -62,11 +69,12 @@ def predictions(request: PredictRequest, messages: Messages) -> Iterator[Row]:
 
 def _print_csv(rows: Iterator[Row]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["file", "label", "confidence", "nearest", "similarity"])
+    writer.writerow(["file", "label", "confidence", "p_known", "unknown", "nearest", "similarity"])
     for row in rows:
         near = row["nearest"]
         names, similarities = ";".join(one["name"] for one in near), ";".join(str(one["similarity"]) for one in near)
-        writer.writerow([row["file"], row["label"], row["confidence"], names, similarities])
+        facts = (row[name] for name in ("file", "label", "confidence", "p_known", "unknown"))
+        writer.writerow([*facts, names, similarities])
 
 
 def _print_table(rows: list[Row], messages: Messages) -> None:
@@ -75,7 +83,8 @@ def _print_table(rows: list[Row], messages: Messages) -> None:
         table.add_column(column, justify="right" if column == "confidence" else "left", overflow="fold")
     for row in rows[:MOST_SHOWN]:
         near = ", ".join(f"{one['name']} ({one['label']}, {one['similarity']:.2f})" for one in row["nearest"])
-        table.add_row(row["file"], row["label"], f"{row['confidence']:.1%}", near)
+        label = f"unknown? ({row['label']})" if row["unknown"] else row["label"]
+        table.add_row(row["file"], label, f"{row['confidence']:.1%}", near)
     if rows:
         messages.console.print(table)
     if len(rows) > MOST_SHOWN:

@@ -124,7 +124,7 @@ def measure_and_store(
         manifest = make_manifest(seed=seed, device=str(device), started=started)
         results = write_results(work, measured, trained, trainee, evaluation, kind=kind, seed=seed, manifest=manifest)
         if kind == "evaluation" and trained.data == data.digest and trained.finished and folder.has_model:
-            reference_of(measured.outputs.train, data).write(work)
+            reference_of(measured.outputs.train, measured.outputs.test, data).write(work)
         written = {path.name for path in work.iterdir()}
         remove_report(folder.path)
     folder.remove(MEASURED - written - {FIGURES, EVALUATION_LOCK})

@@ -262,7 +262,7 @@ def _finish(
     losses = {"first": rows[0]["loss"], "last": rows[-1]["loss"]}
     summary = {"epochs": len(rows), "seconds": state.seconds, "train_loss": losses, "knn1_test": knn1}
     if fabric.is_global_zero:
-        reference_of(train, data).write(folder.path)
+        reference_of(train, test, data).write(folder.path)
         folder.write_summary({**summary, "data": data.digest})
     fabric.barrier()
     messages.say(f"loss {losses['first']:.3f} -> {losses['last']:.3f} in {state.seconds:.0f} s of training")
