@@ -13,11 +13,13 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.numpy import load_file
+from sklearn.metrics import roc_auc_score
 
 import sincere
 from sincere.catalog import CLASSIFIERS
 from sincere.cli import main
 from sincere.errors import DataError, InputValueError
+from sincere.evaluation.unknown import SCORES
 from sincere.records.reference import REFERENCE, Reference
 from tests.workflows.conftest import QUICK
 
@@ -337,3 +339,34 @@ def test_predict_says_unknown(run: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert main(["predict", str(run), str(tmp_path), "--false-alarms", "1"]) == 0
     assert "unknown?" in capsys.readouterr().out
     assert main(["predict", str(run), str(tmp_path), "--false-alarms", "1.5"]) == 2
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_classes_that_are_left_out_are_measured_as_unknown(
+    frozen: bool, run: Path, photos: Path, tmp_path: Path
+) -> None:
+    options = {**QUICK, "unknown_classes": ["middle"]}
+    options |= {"weights": run / "model.safetensors", "freeze": True} if frozen else {"encoder": "small", "size": 16}
+    folder = tmp_path / "run"
+    sincere.train(data=photos, out=folder, **options)
+    results = sincere.evaluate(folder, quiet=True, report=False)
+    assert results.data.class_names == ("dark", "light")
+    [row] = results.rows
+    model, data = sincere.load(folder), sincere.load_dataset(photos, size=16)
+    assert data.test.texts is not None
+    unknown = [photos / name for name in data.test.texts if name.startswith("middle")]
+    known = [photos / name for name in data.test.texts if not name.startswith("middle")]
+    for score, method in SCORES.items():
+        z = torch.from_numpy(model.reference.embeddings), torch.from_numpy(model.reference.labels)
+        scores = [method(model.embed(images), *z).double().numpy() for images in (known, unknown)]
+        truth = np.repeat([1, 0], [len(known), len(unknown)])
+        assert row.metrics[f"unknown_{score}"].estimate == pytest.approx(roc_auc_score(truth, np.concatenate(scores)))
+        assert row.fpr95[score] == pytest.approx(np.mean(scores[1] >= scores[0].min()))  # 8 known images: all must pass
+
+
+def test_classes_to_leave_out_are_checked(photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputValueError, match="Did you mean 'middle'"):
+        sincere.train(data=photos, unknown_classes=["midle"], out=tmp_path / "a", **QUICK)
+    with pytest.raises(DataError, match="at least two other classes must be left; got light"):
+        sincere.train(data=photos, unknown_classes=["dark", "middle"], out=tmp_path / "b", **QUICK)
+    assert not (tmp_path / "b").exists()

@@ -113,15 +113,23 @@ def load_dataset(
     return data
 
 
-def load_source(source: str | Path | object, options: LoadOptions, *, classes: Sequence[str] | None = None) -> Dataset:
-    """Load a data set with all options; see `load_dataset`."""
+def load_source(
+    source: str | Path | object,
+    options: LoadOptions,
+    *,
+    classes: Sequence[str] | None = None,
+    unknown_classes: Sequence[str] | None = None,
+) -> Dataset:
+    """Load a data set with all options; see `load_dataset` and, for `unknown_classes`, `Dataset.leave_out`."""
     if isinstance(source, str | Path):
         dataset = _load(source, options)
     else:
         from sincere.data.python_data import python_data
 
         dataset = python_data("data", source)(options)
-    return dataset if classes is None else dataset.select_classes(classes)
+    if classes is not None:
+        dataset = dataset.select_classes(classes)
+    return dataset if unknown_classes is None else dataset.leave_out(unknown_classes)
 
 
 def _load(source: str | Path, settings: LoadOptions) -> Dataset:

@@ -102,6 +102,7 @@ class Dataset:
         augmentation: Name of the augmentation that suits the data.
         mirror_is_same_class: Whether a mirrored image is still of its class; not so for digits and letters.
         are_photos: Whether the images are photos, larger than what a small network is trained on from scratch.
+        unknown: Test samples of classes that were left out; None where none were. Their labels mean nothing.
         origin: The images that the features were computed from by a frozen encoder; None otherwise.
         notes: Notes for the user from loading, for example on skipped images.
     """
@@ -116,6 +117,7 @@ class Dataset:
     augmentation: str
     mirror_is_same_class: bool = True
     are_photos: bool = False
+    unknown: Samples | None = None
     origin: Dataset | None = None
     notes: tuple[str, ...] = ()
 
@@ -144,6 +146,26 @@ class Dataset:
             kept = samples.subset(np.flatnonzero(new[samples.labels] >= 0))
             parts[part] = replace(kept, labels=new[kept.labels])
         return check_dataset(replace(self, train=parts["train"], test=parts["test"], class_names=tuple(names)))
+
+    def leave_out(self, names: Sequence[str]) -> Dataset:
+        """Return the data set without these classes, whose test samples become `unknown`.
+
+        Raises:
+            InputValueError: A class is unknown; the message suggests the nearest name.
+            DataError: Fewer than two classes are left, or the classes have no test samples.
+        """
+        labels = [
+            self.class_names.index(checks.choice("unknown_classes", "class", name, self.class_names)) for name in names
+        ]
+        kept = [name for name in self.class_names if name not in names]
+        if len(kept) < 2:
+            raise DataError(
+                f"unknown_classes: at least two other classes must be left; got {', '.join(kept) or 'none'}"
+            )
+        unknown = self.test.subset(np.flatnonzero(np.isin(self.test.labels, labels)))
+        if not len(unknown):
+            raise DataError(f"unknown_classes: the test part has no {self.noun} of {', '.join(names)}")
+        return replace(self.select_classes(kept), unknown=unknown)
 
     @cached_property
     def digest(self) -> str:

@@ -44,12 +44,14 @@ class ModelOutputs:
         test: Test images, which are evaluated.
         ks: Numbers of neighbours of the k-NN metrics.
         probes: Linear classifiers by the name of their metric.
+        unknown: Test images of classes that were left out of training; None without.
     """
 
     train: PartOutputs
     test: PartOutputs
     ks: Sequence[int] = (1, 5)
     probes: Mapping[str, Probe] = field(default_factory=dict)
+    unknown: PartOutputs | None = None
 
     @cached_property
     def neighbours(self) -> Neighbours:

@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sincere.errors import DataError
+from sincere.evaluation.model_outputs import Metric, ModelOutputs
 from sincere.evaluation.neighbours import nearest_references
 
 SHRINKAGE = 1e-3  # share of the mean variance that is added to each, so that the covariance can be inverted
@@ -60,16 +62,39 @@ def p_values(scores: Tensor, held_out: Tensor) -> Tensor:
     return (1 + below).double() / (1 + len(held_out))
 
 
-def auroc(known: NDArray[np.float64], unknown: NDArray[np.float64]) -> float:
-    """Return the probability that a known image scores above an unknown one; ties count half.
+def measure_unknown(outputs: ModelOutputs) -> tuple[dict[str, Metric], dict[str, float]]:
+    """Return the AUROC of each score, for every known test image, and the false-positive rates by score.
+
+    The value of a known image is the share of unknown images that score below it; their mean is the AUROC. So its
+    confidence interval is over known test images, and differences between losses are paired by them.
+
+    Raises:
+        DataError: There are no unknown images.
+    """
+    train, test, unknown = outputs.train, outputs.test, outputs.unknown
+    if unknown is None:
+        raise DataError("unknown: the data have no classes that were left out")
+    metrics, rates = {}, {}
+    for name, score in SCORES.items():
+        known_scores, unknown_scores = (
+            score(part.embeddings, train.embeddings, train.labels).double().cpu().numpy() for part in (test, unknown)
+        )
+        metrics[f"unknown_{name}"] = Metric(f"AUROC unknown ({name})", auroc_terms(known_scores, unknown_scores))
+        rates[name] = false_positive_rate(known_scores, unknown_scores)
+    return metrics, rates
+
+
+def auroc_terms(known: NDArray[np.float64], unknown: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the share of unknown scores below each known one (n,), where ties count half; the mean is the AUROC.
 
     Example:
-        >>> auroc(np.array([3.0, 2.0]), np.array([1.0, 2.0]))
-        0.875
+        >>> auroc_terms(np.array([3.0, 2.0]), np.array([1.0, 2.0])).tolist()
+        [1.0, 0.75]
     """
     ordered = np.sort(unknown)
     below, upto = (np.searchsorted(ordered, known, side=side) for side in ("left", "right"))
-    return float((below + upto).mean() / 2 / len(unknown))
+    terms: NDArray[np.float64] = (below + upto) / (2 * len(unknown))
+    return terms
 
 
 def false_positive_rate(known: NDArray[np.float64], unknown: NDArray[np.float64]) -> float:

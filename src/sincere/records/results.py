@@ -189,6 +189,9 @@ class Row(Record):
     """Settings of the run."""
     files: dict[Text, Text] = {}
     """SHA-256 of per_image.npz and map.npz, by name: arrays of another evaluation are noticed."""
+    fpr95: dict[Text, Share] = {}
+    """Share of the images of unknown classes that pass for known at the threshold that 95% of the known test images
+    pass, by score (nearest, mahalanobis); empty without --unknown-classes."""
 
 
 class Difference(Record):

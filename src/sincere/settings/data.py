@@ -27,6 +27,8 @@ class DataSettings(Settings):
     )
     classes: tuple[str, ...] | None = None
     """Only these classes."""
+    unknown_classes: tuple[str, ...] | None = None
+    """Leave these classes out of training; evaluation measures how well their test images are told from the others."""
     data_dir: Path | None = None
     """Folder of named data sets. Default: $SINCERE_HOME/datasets or ~/.cache/sincere/datasets."""
     size: int | None = Field(default=None, ge=1, le=4096)

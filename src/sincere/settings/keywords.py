@@ -15,6 +15,7 @@ class DataKeywords(TypedDict, total=False):
 
     data: str | object
     classes: Sequence[str] | None
+    unknown_classes: Sequence[str] | None
     data_dir: str | Path | None
     size: int | None
     skip_bad_images: bool

@@ -23,12 +23,14 @@ class EmbeddedData:
     Attributes:
         train: Images that neighbours are searched among and probes are trained on.
         test: Images that metrics are about.
+        unknown: Test images of classes that were left out of training; None without.
         compute: How the outputs were computed: pixels to embeddings and features, side by side.
         notes: What a reader should know.
     """
 
     train: PartOutputs
     test: PartOutputs
+    unknown: PartOutputs | None
     compute: Compute
     notes: tuple[str, ...]
 
@@ -38,7 +40,8 @@ def embed_data(model: EmbeddingModel, data: Dataset, device: torch.device) -> Em
     model.to(device)
     compute, notes = _arithmetic(model, data, device)
     train, test = (embed_part(compute, part, model, device) for part in (data.train, data.test))
-    return EmbeddedData(train, test, compute, notes)
+    unknown = None if data.unknown is None else embed_part(compute, data.unknown, model, device)
+    return EmbeddedData(train, test, unknown, compute, notes)
 
 
 def reference_of(train: PartOutputs | EmbeddedImages, test: PartOutputs | EmbeddedImages, data: Dataset) -> Reference:

@@ -104,6 +104,10 @@ def with_features(
         return data
     encoder = _frozen_encoder(model, data, device)
     train, test = (_cached(encoder, data, part, messages) for part in ("train", "test"))
+    unknown = None
+    if data.unknown is not None:
+        computed = _cached(encoder, data, "unknown", messages)
+        unknown = replace(data.unknown, items=Features(computed), positions=np.arange(len(computed)))
     versions = None
     if cached_views:
         chosen = named_augmentation(augmentation, mirror_is_same_class=data.mirror_is_same_class)
@@ -113,6 +117,7 @@ def with_features(
         data,
         train=replace(data.train, items=Features(train, versions), positions=np.arange(len(train))),
         test=replace(data.test, items=Features(test), positions=np.arange(len(test))),
+        unknown=unknown,
         origin=data,
     )
 
@@ -142,7 +147,8 @@ def _cached(
 def _path(encoder: FrozenEncoder, data: Dataset, part: str, views: tuple[object, ...]) -> Path:
     """Return the cache entry of a part: one for each content of the data and each encoder."""
     stored = getattr(data, part).items.shape[1:]
-    content = (VERSION, DECODER, data.digest, part, data.size, stored, *views, *encoder.identity)
+    which = hashlib.sha256(data.unknown.ids.tobytes()).hexdigest() if part == "unknown" and data.unknown else ""
+    content = (VERSION, DECODER, data.digest, f"{part}{which}", data.size, stored, *views, *encoder.identity)
     return home() / "features" / cache_key(*content)
 
 

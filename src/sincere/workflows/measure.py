@@ -25,6 +25,7 @@ from sincere.evaluation.margins import margin
 from sincere.evaluation.model_outputs import Metric, ModelOutputs
 from sincere.evaluation.probe import Probe, fast_probe, paper_probe
 from sincere.evaluation.projection import nearest_others, project_2d, sample_positions
+from sincere.evaluation.unknown import measure_unknown
 from sincere.messages import Messages
 from sincere.models.embedding import EmbeddingModel
 from sincere.records.arrays import MAP, PER_IMAGE, EmbeddingMap, PerImage
@@ -52,6 +53,7 @@ class Measured:
         margin: Margin over all test images.
         data: The data set.
         notes: Notes for the reader.
+        fpr95: Share of unknown images that score as 95% of the known ones do, by score; empty without unknown classes.
     """
 
     outputs: ModelOutputs
@@ -60,6 +62,7 @@ class Measured:
     margin: MarginAbout
     data: Dataset
     notes: tuple[str, ...]
+    fpr95: dict[str, float]
 
     def per_image(self) -> PerImage:
         """Return the metrics of every test image."""
@@ -177,15 +180,20 @@ def measure(
             )
             images = data.origin or data
             probes["linear_paper"] = _paper_probe(embedded.compute, images, model, settings, seed, device)
-    outputs = ModelOutputs(train, test, settings.ks, probes)
+    outputs = ModelOutputs(train, test, settings.ks, probes, embedded.unknown)
     families = [load(METRICS[name]) for name in settings.metrics]
     measures: dict[str, Metric] = {}
     for family in families:
         measures |= family(outputs)
+    rates: dict[str, float] = {}
+    if outputs.unknown is not None:
+        check_finite(outputs.unknown)
+        unknown, rates = measure_unknown(outputs)
+        measures |= unknown
     neighbours = outputs.neighbours
     target, noise = (x.cpu().numpy() for x in (neighbours.target_similarity, neighbours.noise_similarity))
     classes = class_table(outputs, data.class_names, temperature=temperature)
-    return Measured(outputs, measures, classes, margin_about(margin(target, noise)), data, embedded.notes)
+    return Measured(outputs, measures, classes, margin_about(margin(target, noise)), data, embedded.notes, rates)
 
 
 def _probe_split(labels: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

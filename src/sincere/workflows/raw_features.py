@@ -21,7 +21,17 @@ from sincere.workflows.run_folder import RunFolder
 from sincere.workflows.trained_model import Trained
 
 # Settings that decide the features.
-ABOUT = ("data", "classes", "size", "skip_bad_images", "encoder", "pretrained", "weights_sha256", "norm")
+ABOUT = (
+    "data",
+    "classes",
+    "unknown_classes",
+    "size",
+    "skip_bad_images",
+    "encoder",
+    "pretrained",
+    "weights_sha256",
+    "norm",
+)
 
 
 def evaluate_raw_features(

@@ -166,6 +166,7 @@ def write_results(
         confusion=measured.confusion(),
         settings=trainee.settings,
         files=files,
+        fpr95=measured.fpr95,
     )
     data = measured.data
     metrics = {name: MetricAbout(title=m.title, share=m.share) for name, m in measured.measures.items()}

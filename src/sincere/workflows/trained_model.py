@@ -49,7 +49,12 @@ def load_data(
     if source.data_dir is not None:
         options["root"] = source.data_dir
     with CountProgress(messages, "decoded images") as progress:
-        data = load_source(source.source, LoadOptions(**options, progress=progress), classes=source.classes)
+        data = load_source(
+            source.source,
+            LoadOptions(**options, progress=progress),
+            classes=source.classes,
+            unknown_classes=source.unknown_classes,
+        )
     messages.note(*data.notes)
     return data
 
