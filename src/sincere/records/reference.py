@@ -54,7 +54,7 @@ class Reference:
         }
         if self.texts is not None:
             joined = _SEPARATOR.join(text.replace(_SEPARATOR, " ") for text in self.texts.tolist())
-            arrays["texts"] = np.frombuffer(joined.encode("utf-8", "surrogateescape"), dtype=np.uint8)
+            arrays["texts"] = np.frombuffer(joined.encode("utf-8", "surrogatepass"), dtype=np.uint8)
         write_tensors(folder / REFERENCE, arrays, {"class_names": json.dumps(list(self.class_names))})
 
     @classmethod
@@ -75,7 +75,7 @@ class Reference:
             names = tuple(str(name) for name in json.loads(about["class_names"]))
             n, texts = len(labels), None
             if "texts" in arrays:
-                texts = np.array(arrays["texts"].tobytes().decode("utf-8", "surrogateescape").split(_SEPARATOR))
+                texts = np.array(arrays["texts"].tobytes().decode("utf-8", "surrogatepass").split(_SEPARATOR))
             shapes = embeddings.ndim == 2 and len(embeddings) == n > 0 and labels.shape == ids.shape == (n,)
             shapes = shapes and held_out.ndim == 2 and held_out.shape[1] == embeddings.shape[1]
             finite = bool(np.isfinite(embeddings).all()) and bool(np.isfinite(held_out).all())
