@@ -31,6 +31,7 @@ from sincere.records.results import (
 )
 from sincere.report.page import write_report
 from sincere.workflows.class_table import margin_about
+from sincere.workflows.measure import MOST_TRAIN_THUMBNAILS, TRAIN_THUMBNAIL
 
 LOSSES = ("sincere", "supcon", "eps-supinfonce")
 N_POINTS, SIDE = 2000, 32  # of the map
@@ -122,16 +123,40 @@ def _row(folder: Path, loss: str, labels: Labels, names: tuple[str, ...], seed: 
 
 
 def _write_map(run: Path, labels: Labels, predictions: Labels, generator: np.random.Generator) -> str:
-    n = len(labels)
+    n, n_train = len(labels), 5 * len(labels)  # training images that are nearest to a point: all different
+    first = np.arange(n_train).reshape(n, 5, order="F")
+    train_labels = generator.integers(labels.max() + 1, size=n_train)
+    train_labels[:n] = predictions
     return EmbeddingMap(
         ids=np.arange(n),
         labels=labels,
         predictions=predictions,
         points=generator.normal(size=(n, 2)).astype(np.float32),
-        neighbours=generator.integers(n, size=(n, 5)),
-        thumbnails=generator.integers(256, size=(n, SIDE, SIDE, 3)).astype(np.uint8),
+        neighbours=first,
+        similarities=generator.random((n, 5)).astype(np.float32),
+        train_ids=generator.permutation(10 * n_train)[:n_train],
+        train_labels=train_labels,
+        thumbnails=_photos(n, SIDE, generator),
+        train_thumbnails=_photos(MOST_TRAIN_THUMBNAILS, TRAIN_THUMBNAIL, generator),
         method="t-SNE",
+        texts=np.array([f"photos/class {label} of a data set/{i:08d}.jpg" for i, label in enumerate(labels)]),
+        train_texts=np.array(
+            [f"photos/class {label} of a data set/{i:08d}.jpg" for i, label in enumerate(train_labels)]
+        ),
     ).write(run)
+
+
+def _photos(n: int, side: int, generator: np.random.Generator) -> NDArray[np.uint8]:
+    """Return pictures with edges and shading but without pixel noise, which no photo has."""
+    y, x = np.mgrid[:side, :side] / side
+    pictures = np.empty((n, side, side, 3))
+    for picture in pictures:
+        a, b, c, d = generator.normal(size=(4, 3)) * 3
+        picture[:] = np.sin(a * x[..., None] + 2 * b) + np.cos(c * y[..., None] + d * x[..., None])
+        for _ in range(4):  # things with edges
+            cx, cy, radius = generator.random(3)
+            picture[(x - cx) ** 2 + (y - cy) ** 2 < 0.15 * radius**2] += generator.normal(size=3)
+    return (127.5 * (1 + np.tanh(pictures / 2))).astype(np.uint8)
 
 
 def main() -> None:

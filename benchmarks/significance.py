@@ -20,13 +20,16 @@ import sincere
 from benchmarks.measure import write
 from sincere.errors import DataError
 from sincere.records.arrays import PerImage
-from sincere.records.results import Results
+from sincere.records.results import MetricAbout, Results
 from sincere.statistics.bootstrap import N_RESAMPLES, half_width
 from sincere.statistics.comparison import compare_losses
 
 N_RUNS, EPOCHS, GROUP = 10, 15, 3
 DRAWS = 120  # random pairs of groups
-METRICS = ("margin", "knn1")
+METRICS = {
+    "margin": MetricAbout(title="margin", share=False),
+    "knn1": MetricAbout(title="1-NN accuracy", share=True),
+}
 N_IMAGES, REPETITIONS = 200, 20_000
 IMAGE_STDS, SEED_STDS, SEEDS = (0.0, 0.5, 1.0, 2.0), (0.0, 0.03, 0.1, 0.3), (3, 4, 5, 7, 10)
 

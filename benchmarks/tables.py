@@ -14,9 +14,10 @@ from typing import Any
 
 from benchmarks.measure import RESULTS
 from sincere.catalog import RAW_FEATURES, loss_title
+from sincere.evaluation.geometry import READING
 from sincere.records.estimates import Estimate
 from sincere.records.results import Results
-from sincere.report.tables import interval, number
+from sincere.report.tables import estimate_text, interval, number
 
 ROOT = Path(__file__).parents[1]
 CASE_KEYS = (
@@ -30,6 +31,7 @@ PAGES = (
     "docs/data.md",
     "docs/training.md",
     "docs/evaluation.md",
+    "docs/use.md",
     "docs/results.md",
     "docs/scaling.md",
     "docs/promises.md",
@@ -392,6 +394,57 @@ def micro(results: dict[str, Any]) -> str:
     return markdown(["batch size", "micro-batch size", "extra memory of a step"], rows)
 
 
+def _cell(of: dict[str, Any], metric: str, *, share: bool) -> str:
+    estimate = Estimate(**of["metrics"][metric])
+    return f"{estimate_text(estimate, share=share)} {interval(estimate, share=share)}"
+
+
+def _metric_rows(about: dict[str, Any], names: Iterable[str]) -> str:
+    """Return a table with a row for each metric, a column for each loss, and the difference of SINCERE and SupCon."""
+    rows = []
+    for name in names:
+        metric = about["metrics"][name]
+        share = metric["share"]
+        d = sincere_minus_supcon(about, name)
+        cells = [_cell(summary, name, share=share) for summary in about["summaries"]]
+        rows.append([metric["title"], *cells, f"{number(d['estimate'], share=share)} {span(d, share=share)}"])
+    titles = [loss_title(summary["loss"]) for summary in about["summaries"]]
+    return markdown(["", *titles, "SINCERE minus SupCon"], rows)
+
+
+def _three_seeds(about: dict[str, Any]) -> str:
+    counts = f"{about['n_train']:,} training and {about['n_test']:,} test images"
+    return f"{counts}, {about['epochs']} epochs, {len(about['seeds'])} seeds"
+
+
+def classifiers(results: dict[str, Any]) -> str:
+    about = results["cifar10"]
+    names = ["knn1", "knn5", "dino", "lightly", "means", "linear"]
+    return f"{_metric_rows(about, names)}\n\n{_three_seeds(about)}. {described(results)}"
+
+
+def collapse(results: dict[str, Any]) -> str:
+    about = results["cifar10"]
+    names = [name for name, metric in about["metrics"].items() if metric["group"] == "geometry"]
+    return f"{_metric_rows(about, ['margin', *names])}\n\n{_three_seeds(about)}. {described(results)}"
+
+
+def unknown(results: dict[str, Any]) -> str:
+    names = ["margin", "auroc_nearest", "auroc_mahalanobis", "fpr95_nearest", "fpr95_mahalanobis"]
+    parts = []
+    for name, title in (("cifar10-unknown", "CIFAR-10, frozen encoder"), ("digits-unknown", "Digits")):
+        about = results[name]
+        left_out = f"without {' and '.join(about['unknown_classes'])}"
+        counts = f"{_three_seeds(about)}, {about['n_unknown']:,} images of unknown classes"
+        parts.append(f"{title}, {left_out} ({counts}):\n\n{_metric_rows(about, names)}")
+    return "\n\n".join([*parts, described(results)])
+
+
+def geometry() -> str:
+    rows = [(f"`{name}`", reading.title, reading.about) for name, reading in READING.items()]
+    return markdown(("metric", "title", "how to read it"), rows).replace("---:", "---")  # words, not numbers
+
+
 def schema() -> str:
     """Return the fields of results.json, a table for each kind of object, from the schema of the records."""
     whole = Results.model_json_schema(by_alias=True)
@@ -460,6 +513,7 @@ def tables() -> dict[str, str]:
     """Return every generated table by name."""
     results = json.loads((RESULTS / "losses.json").read_text())
     data = json.loads((RESULTS / "data.json").read_text())
+    use = json.loads((RESULTS / "use.json").read_text())
     return {
         "kills": kills(json.loads((RESULTS / "kill_and_resume.json").read_text())),
         "shapes": shapes(json.loads((RESULTS / "shapes.json").read_text())),
@@ -476,6 +530,10 @@ def tables() -> dict[str, str]:
         ),
         "significance": significance(json.loads((RESULTS / "significance.json").read_text())),
         "schema": schema(),
+        "geometry": geometry(),
+        "classifiers": classifiers(use),
+        "collapse": collapse(use),
+        "unknown": unknown(use),
         "faults": faults(json.loads((RESULTS / "faults.json").read_text())),
         "load": load(json.loads((RESULTS / "faults.json").read_text())),
         "spread": spread(json.loads((RESULTS / "scaling.json").read_text())),

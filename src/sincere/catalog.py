@@ -204,7 +204,9 @@ METRICS: dict[str, str] = {
     "linear": "sincere.evaluation.probe:measure",
     "retrieval": "sincere.evaluation.retrieval:measure",
     "classifiers": "sincere.evaluation.classifiers:measure",
+    "geometry": "sincere.evaluation.geometry:measure",
 }
+DEFAULT_METRICS = ("margin", "knn", "linear", "classifiers", "geometry")
 
 
 @dataclass(frozen=True)
@@ -224,9 +226,13 @@ CLASSIFIERS: dict[str, Classifier] = {
     "knn": Classifier(
         "votes of the 5 nearest training images, weighted by similarity", "sincere.evaluation.classifiers:KNN"
     ),
-    "dino": Classifier("20 nearest, weighted by exp(similarity / 0.07)", "sincere.evaluation.classifiers:DINO"),
-    "lightly": Classifier("200 nearest, weighted by exp(similarity / 0.1)", "sincere.evaluation.classifiers:LIGHTLY"),
-    "means": Classifier("nearest class mean", "sincere.evaluation.classifiers:MEANS"),
+    "dino": Classifier(
+        "votes of the 20 nearest, weighted by exp(similarity / 0.07)", "sincere.evaluation.classifiers:DINO"
+    ),
+    "lightly": Classifier(
+        "votes of the 200 nearest, weighted by exp(similarity / 0.1)", "sincere.evaluation.classifiers:LIGHTLY"
+    ),
+    "means": Classifier("the nearest class mean", "sincere.evaluation.classifiers:MEANS"),
     "linear": Classifier("the linear probe that `sincere evaluate` has stored", None),
 }
 
@@ -241,11 +247,15 @@ class Augmentation:
         crop_area: Smallest and largest fraction of the area that a crop keeps.
         crop_ratio: Smallest and largest width over height of a crop, uniform in the logarithm.
         flip: Probability of a horizontal flip.
+        alternate_flips: Whether a coin decides about the first view of an image only, and every other one is flipped
+            after that (Jordan 2024, https://arxiv.org/abs/2404.00498).
         jitter: Strength of brightness, contrast, saturation and hue changes.
         jitter_probability: Probability that an image is jittered at all.
         grey: Probability that an image loses its colours.
         rotation: Largest rotation, in degrees.
         shift: Largest shift, as a fraction of the side.
+        whole_shift: Largest shift by whole pixels, as a fraction of the side; edges are reflected. Not together with
+            crops, rotation, shift or zoom.
         zoom: Smallest and largest zoom.
         noise: Standard deviation of pixel noise, as a fraction of the full range.
     """
@@ -253,11 +263,13 @@ class Augmentation:
     crop_area: tuple[float, float] | None = None
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: float = 0.0
+    alternate_flips: bool = False
     jitter: tuple[float, float, float, float] | None = None
     jitter_probability: float = 0.8
     grey: float = 0.0
     rotation: float = 0.0
     shift: float = 0.0
+    whole_shift: float = 0.0
     zoom: tuple[float, float] = (1.0, 1.0)
     noise: float = 0.0
 
@@ -287,6 +299,7 @@ AUGMENTATIONS: dict[str, Augmentation | CustomAugmentation] = {
     "paper": Augmentation(crop_area=(0.2, 1.0), flip=0.5, jitter=(0.4, 0.4, 0.4, 0.1), grey=0.2),
     "crops": Augmentation(crop_area=(0.2, 1.0), flip=0.5),
     "light": Augmentation(crop_area=(0.7, 1.0), flip=0.5),
+    "shifts": Augmentation(whole_shift=1 / 16, flip=0.5, alternate_flips=True),
     "digits": Augmentation(rotation=12.0, shift=0.1, zoom=(0.9, 1.1), noise=0.05),
     "none": Augmentation(),
 }

@@ -42,6 +42,11 @@ def not_one_of(value: object, names: Sequence[str]) -> str:
     return f"must be one of {', '.join(map(repr, names))}; got {value!r}{hint}"
 
 
+def sample_name(text: object, number: object) -> str:
+    """Return what to call a sample: its file name or text, without control characters; # and its id if it is None."""
+    return f"#{number}" if text is None else printable(str(text))
+
+
 def number(
     caller: str, argument: str, value: object, *, above: float | None = None, least: float | None = None
 ) -> float:

@@ -29,8 +29,8 @@ class MissingPackageError(SincereError, ImportError):
     """A package that this part of `sincere` needs is not installed."""
 
 
-def missing_package(caller: str, error: ModuleNotFoundError) -> str:
-    """Return one line that says what to install.
+def missing_package(caller: str, error: ModuleNotFoundError, *, extra: str = "all") -> str:
+    """Return one line that says what to install: an extra of this package.
 
     Raises:
         ModuleNotFoundError: What is missing is a part of this package.
@@ -42,7 +42,7 @@ def missing_package(caller: str, error: ModuleNotFoundError) -> str:
     name = (error.name or "").partition(".")[0]
     if name in ("", "sincere"):
         raise error
-    return f"{caller} needs {name}, which is not installed; install it with: pip install 'sincere[all]'"
+    return f"{caller} needs {name}, which is not installed; install it with: pip install 'sincere[{extra}]'"
 
 
 def first_line(error: BaseException) -> str:

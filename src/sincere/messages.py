@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 from rich.console import Console
 
 from sincere.checks import printable
+
+
+def is_follower() -> bool:
+    """Tell whether another process has started this one to share its work."""
+    return any(int(os.environ.get(name, "0")) > 0 for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"))
 
 
 class Messages:

@@ -21,7 +21,9 @@ from sincere.data.views import (
     Augmentation,
     affine_maps,
     crop_boxes,
+    flips,
     make_views,
+    named_augmentation,
     one_view,
     sampling_grid,
 )
@@ -55,7 +57,7 @@ def test_any_split_or_order_of_the_batch_gives_the_same_views(name: str, channel
     torch.testing.assert_close(shuffled, whole[order], atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["paper", "light", "digits"])
+@pytest.mark.parametrize("name", ["paper", "light", "shifts", "digits"])
 def test_views_visits_and_seeds_differ(name: str) -> None:
     x, ids = images(20), torch.arange(20)
     views = make_views(x, ids, torch.zeros_like(ids), AUGMENTATIONS[name], size=16, seed=0, n_views=2)
@@ -69,6 +71,27 @@ def test_none_changes_nothing() -> None:
     x = images(5)
     view = one_view(x, rng_of(0, 0, torch.arange(5), 0), AUGMENTATIONS["none"], size=8)
     torch.testing.assert_close(view, x.float() / 255)
+
+
+def test_whole_shifts_are_crops_of_the_reflected_image() -> None:
+    """Each of the 25 shifts of 2 px is equally likely, and the flips of an image alternate."""
+    x, ids = torch.rand(1, 3, 32, 32).mul(255).byte(), torch.arange(2000)
+    padded = torch.nn.functional.pad(x.float() / 255, (2, 2, 2, 2), mode="reflect")[0]
+    crops = torch.stack([padded[:, i : i + 32, j : j + 32] for i in range(5) for j in range(5)])
+    crops = torch.cat([crops, crops.flip(3)])  # 25 as they are, 25 flipped
+    flipped = []
+    for visit, view in ((0, 0), (1, 0), (1, 1), (2, 0)):
+        views = one_view(x.expand(2000, -1, -1, -1), rng_of(1, visit, ids, view), AUGMENTATIONS["shifts"], size=32)
+        which = torch.cdist(views.flatten(1), crops.flatten(1)).argmin(dim=1)
+        assert torch.equal(views, crops[which])
+        assert stats.chisquare(torch.bincount(which % 25, minlength=25).numpy()).pvalue > 1e-4
+        flipped.append(which >= 25)
+    assert 0.45 < flipped[0].float().mean() < 0.55
+    assert torch.equal(flipped[1], ~flipped[0])
+    assert torch.equal(flipped[2], flipped[0])
+    assert torch.equal(flipped[3], flipped[0])
+    digits = named_augmentation("shifts", mirror_is_same_class=False)
+    assert not flips(rng_of(1, 1, ids, 0), digits).any()
 
 
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (48, 30)])

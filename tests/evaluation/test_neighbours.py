@@ -49,6 +49,9 @@ def test_equal_to_brute_force_in_any_block(
     else:
         assert torch.equal(found.noise_position, s.masked_fill(same, -9).argmax(dim=1))
     order = s.argsort(dim=1, descending=True)
+    assert torch.equal(found.nearest_position, order[:, :5])
+    torch.testing.assert_close(found.nearest_similarity.double(), s.gather(1, order[:, :5]))
+    assert torch.equal(y[found.nearest_position[:, 0]], found.predictions[1])
     for k, predicted in found.predictions.items():
         for row in range(len(q)):
             near = order[row, :k]

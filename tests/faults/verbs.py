@@ -117,6 +117,16 @@ def embeddings(file: str) -> Callable[[Path], Any]:
     return read
 
 
+def hashes(folder: str) -> Callable[[Path], Any]:
+    """Return a function that returns the content hashes of the files in a folder."""
+
+    def read(world: Path) -> Any:
+        paths = sorted((world / folder).glob("[!.]*"))
+        return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths} or None
+
+    return read
+
+
 def captions(file: str) -> Callable[[Path], Any]:
     """Return a function that returns the labels, similarities and names on a page of neighbours."""
 
@@ -142,6 +152,10 @@ def _lasting(content: Any) -> Any:
 
 
 _RUN_FILES = ("config.toml", "manifest.json", "metrics.jsonl", "summary.json", "model.json", "model.safetensors")
+_EXPORTED = (
+    "config.toml", "summary.json", "model.json", "model.safetensors", "reference.safetensors", "linear.safetensors",
+    "results.json",
+)  # fmt: skip
 _CACHE = f"{HOME}/**/*"
 _DATA = f"{PICTURES}/ants/0[0-3].png"
 _train = ("train", "--data", PICTURES, "--out", FRESH, *TRAIN)
@@ -158,6 +172,8 @@ _compare = ("compare", "--data", PICTURES, "--out", COMPARISON, *LOSSES, *TRAIN,
 _embed = ("embed", RUN, f"{PICTURES}/ants", "--out", "embedded.npz", "--overwrite")
 _nearest = ("nearest", RUN, f"{PICTURES}/ants/00.png", "--k", "3")
 _labels = ("labels", RUN)
+# As a folder: ONNX reads the same files, writes one at once, and takes seconds to trace the network.
+_export = ("export", RUN, "--format", "hub", "--out", "exported", "--overwrite")
 _again = ("train", "--resume", "--out", FRESH)
 
 VERBS: dict[str, Verb] = {
@@ -184,7 +200,7 @@ VERBS: dict[str, Verb] = {
         ),
         Verb(
             "report", ("report", RUN), (RUN,), (f"{RUN}/report.html", f"{RUN}/figures/*"),
-            (f"{RUN}/results.json", f"{RUN}/map.npz", f"{RUN}/per_image.npz",
+            (f"{RUN}/results.json", f"{RUN}/map.npz", f"{RUN}/per_image.npz", f"{RUN}/label_issues.npz",
              *(f"{RUN}/{name}" for name in ("config.toml", "manifest.json", "metrics.jsonl"))),
             page(RUN), (("report", RUN),), holds_results=RUN,
         ),
@@ -199,9 +215,13 @@ VERBS: dict[str, Verb] = {
             captions("nearest.html"), (_nearest,), data_decide=True,
         ),
         Verb(
-            "labels", _labels, (PICTURES, HOME, RUN), (f"{RUN}/label_issues.csv",),
+            "labels", _labels, (PICTURES, HOME, RUN), (f"{RUN}/label_issues.*", f"{RUN}/report.html"),
             (*(f"{RUN}/{name}" for name in _RUN_FILES), _CACHE, _DATA), text(f"{RUN}/label_issues.csv"), (_labels,),
             data_decide=True,
+        ),
+        Verb(
+            "export", _export, (RUN,), ("exported/*",),
+            tuple(f"{RUN}/{name}" for name in _EXPORTED), hashes("exported"), (_export,),
         ),
         Verb(
             "compare", _compare, (PICTURES, HOME), (f"{COMPARISON}/**/*",), (_CACHE, _DATA),

@@ -187,19 +187,3 @@ def test_features_can_train_a_probe() -> None:
     probe = nn.Linear(features.shape[1], 2)
     probe(features).sum().backward()
     assert probe.weight.grad is not None
-
-
-def test_threads_compute_in_the_arithmetic_of_their_caller() -> None:
-    encoder = ENCODERS["small"].load()(channels=3, size=16)
-    images, n_threads = torch.rand(64, 3, 16, 16), torch.get_num_threads()
-    fast, found = for_inference(encoder), {}
-    try:
-        for n in (1, 2):
-            torch.set_num_threads(n)
-            with torch.autocast("cpu", torch.bfloat16):
-                found[n] = fast(images)
-    finally:
-        torch.set_num_threads(n_threads)
-    assert found[1].dtype == found[2].dtype
-    torch.testing.assert_close(found[1].float(), found[2].float(), rtol=0.02, atol=0.02)
-    assert (found[2].float() - fast(images)).abs().max() > 1e-4, "not in float32"

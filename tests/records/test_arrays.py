@@ -19,7 +19,8 @@ N = 6
 def made() -> PerImage:
     ids = np.arange(N)
     values = {"margin": np.random.default_rng(0).random((N, 2)), "knn1": np.ones(N)}
-    return PerImage(ids, ids % 2, ids % 2, ids, ids, values)
+    values["auroc"] = np.ones(N + 3)  # of unknown images, too
+    return PerImage(ids, ids % 2, ids % 2, ids, ids, np.arange(3), values, np.array([f"{i}.png" for i in ids]))
 
 
 def test_round_trip_and_digest(tmp_path: Path) -> None:
@@ -27,6 +28,8 @@ def test_round_trip_and_digest(tmp_path: Path) -> None:
     assert digest == hashlib.sha256((tmp_path / PER_IMAGE).read_bytes()).hexdigest()
     again = PerImage.read(tmp_path, digest)
     np.testing.assert_array_equal(again.labels, made().labels)
+    assert again.texts is not None
+    assert again.texts.tolist() == [f"{i}.png" for i in range(N)]
     np.testing.assert_array_equal(again.values["margin"], made().values["margin"])
     assert [path.name for path in tmp_path.iterdir()] == [PER_IMAGE]
     with pytest.raises(DataError, match=r"per_image\.npz: is damaged, or of another evaluation: .*; evaluate the run"):
@@ -39,7 +42,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
     broken.values["bad"] = np.array([{}], dtype=object)
     with pytest.raises(ValueError, match="Object arrays cannot be saved"):
         broken.write(tmp_path)
-    assert PerImage.read(tmp_path, digest).values.keys() == {"margin", "knn1"}
+    assert PerImage.read(tmp_path, digest).values.keys() == {"margin", "knn1", "auroc"}
     assert [path.name for path in tmp_path.iterdir()] == [PER_IMAGE]
 
 
@@ -52,6 +55,10 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
         ("labels", np.arange(N) * 1.0),
         ("predictions", np.full(N, -1)),
         ("noise_ids", np.zeros((N, 1), dtype=np.int64)),
+        ("texts", np.arange(N)),
+        ("texts", np.array(["a.png"])),
+        ("unknown_ids", np.array(3)),
+        ("unknown_ids", np.full(3, -1)),
         ("value_knn1", np.ones(N + 1)),
         ("value_knn1", np.ones((N, 3))),
         ("value_knn1", np.full(N, "a")),

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sincere.evaluation.margins import bins_for
 from sincere.records.arrays import MAP, EmbeddingMap
 from sincere.records.config import write_config
 from sincere.records.estimates import Estimate
 from sincere.records.histograms import Histogram
+from sincere.records.label_issues import MOST_SHOWN, LabelList
 from sincere.records.log import METRICS
 from sincere.records.manifest import make_manifest, write_manifest
 from sincere.records.results import (
@@ -68,14 +70,26 @@ def make_comparison(
     channels: int = 1,
     empty_classes: int = 0,
     texts: Sequence[str] | None = None,
+    lowest: float = -1.0,
 ) -> Path:
     """Write results.json and the folders of the runs; the last `empty_classes` classes have no test images.
 
-    With texts, repeated as often as needed, the samples are features, which have no thumbnails.
+    With texts, repeated as often as needed, the samples are features, which have no thumbnails. All similarities are at
+    least `lowest`.
     """
     labels = np.arange(n_test) % (len(class_names) - empty_classes)
     rows = [
-        _write_run(folder, loss, seed, labels, class_names, epochs=epochs, pixels=(side, side, channels), texts=texts)
+        _write_run(
+            folder,
+            loss,
+            seed,
+            labels,
+            class_names,
+            epochs=epochs,
+            pixels=(side, side, channels),
+            texts=texts,
+            lowest=lowest,
+        )
         for seed in seeds
         for loss in losses
     ]
@@ -84,6 +98,28 @@ def make_comparison(
         results = results.model_copy(update={"data": results.data.model_copy(update={"noun": "samples"})})
     results.write(folder)
     return folder
+
+
+def write_labels(
+    run: Path, *, n: int = 3, pixels: bool = True, texts: Sequence[str] | None = None, **more: Any
+) -> None:
+    """Write the list of `n` training samples whose label may be wrong into the folder of a run."""
+    first = np.arange(min(n, MOST_SHOWN))
+    content: dict[str, Any] = {
+        "n_samples": 1438,
+        "n_issues": n,
+        "k": 71,
+        "basis": "embeddings",
+        "data": "made",
+        "epochs": 40,
+        "ids": 5000 + first,
+        "labels": first % 10,
+        "suggested": (first + 1) % 10,
+        "agreement": first / 100,
+        "thumbnails": np.full((len(first), 8, 8, 1), 90, dtype=np.uint8) if pixels else None,
+        "texts": None if texts is None else _repeated(texts, len(first)),
+    }
+    LabelList(**{**content, **more}).write(run)
 
 
 def make_results(rows: Sequence[Row], class_names: Sequence[str], n_test: int) -> Results:
@@ -135,6 +171,7 @@ def _write_run(
     epochs: int,
     pixels: tuple[int, int, int],
     texts: Sequence[str] | None,
+    lowest: float,
 ) -> Row:
     generator = np.random.default_rng([seed, len(loss)])
     name = f"runs/{loss}-{seed}"
@@ -147,13 +184,16 @@ def _write_run(
     n, n_classes = len(labels), len(class_names)
     target = 1 - generator.gamma(2, 0.02, n)
     noise = np.clip(generator.normal(NOISE_MEANS.get(loss, 0.2), 0.12, n), -1, 1)
+    target, noise = (1 - (1 - values) * (1 - lowest) / 2 for values in (target, noise))
+    bins = bins_for(target, noise)
     predictions = np.where(generator.random(n) < 0.03, generator.integers(n_classes, size=n), labels)
     found = _map(labels, predictions, n_classes, pixels, generator, spread=2.0 if loss == "supcon" else 1.0)
     if texts is not None:
-        found = replace(found, thumbnails=None, texts=np.array([texts[i % len(texts)] for i in range(n)]))
+        found = replace(found, thumbnails=None, texts=_repeated(texts, n), train_thumbnails=None,
+                        train_texts=_repeated(texts, len(found.train_ids)))  # fmt: skip
     digest = found.write(run)
     accuracy = float((predictions == labels).mean())
-    margin = make_margin(target, noise)
+    margin = make_margin(target, noise, bins)
     assert margin.margin is not None
     cells, images = np.unique(np.stack([labels, predictions], axis=1), axis=0, return_counts=True)
     return Row(
@@ -170,7 +210,7 @@ def _write_run(
         folder=name,
         margin=margin,
         classes=tuple(
-            _class_row(class_names, c, target[labels == c], noise[labels == c], predictions[labels == c])
+            _class_row(class_names, c, target[labels == c], noise[labels == c], predictions[labels == c], bins)
             for c in range(n_classes)
         ),
         confusion=tuple((int(i), int(j), int(n)) for (i, j), n in zip(cells, images, strict=True)),
@@ -179,10 +219,17 @@ def _write_run(
     )
 
 
-def make_margin(target: NDArray[np.float64], noise: NDArray[np.float64]) -> MarginAbout:
-    """Return the margin of these similarities, with histograms of 100 bins over [-1, 1]."""
-    counts = [np.histogram(values, bins=100, range=(-1, 1))[0] for values in (target, noise)]
-    histograms = [Histogram(-1.0, 1.0, tuple(map(int, values))) for values in counts]
+def _repeated(texts: Sequence[str], n: int) -> NDArray[np.str_]:
+    return np.array([texts[i % len(texts)] for i in range(n)])
+
+
+def make_margin(
+    target: NDArray[np.float64], noise: NDArray[np.float64], bins: tuple[float, float, int] = (-1.0, 1.0, 100)
+) -> MarginAbout:
+    """Return the margin of these similarities, by default with histograms of 100 bins over [-1, 1]."""
+    low, high, n_bins = bins
+    counts = [np.histogram(values, bins=n_bins, range=(low, high))[0] for values in (target, noise)]
+    histograms = [Histogram(low, high, tuple(map(int, values))) for values in counts]
     medians = [float(np.median(values)) if len(values) else None for values in (target, noise)]
     margin = None if medians[0] is None or medians[1] is None else medians[0] - medians[1]
     return MarginAbout(
@@ -201,6 +248,7 @@ def _class_row(
     target: NDArray[np.float64],
     noise: NDArray[np.float64],
     predictions: NDArray[np.int64],
+    bins: tuple[float, float, int],
 ) -> ClassRow:
     has_images = len(target) > 0
     cap = log(len(target) * 9 + 2)
@@ -208,7 +256,7 @@ def _class_row(
         name=class_names[label],
         n_test=len(target),
         accuracy=float((predictions == label).mean()) if has_images else None,
-        margin=make_margin(target, noise),
+        margin=make_margin(target, noise, bins),
         confused_with=class_names[(label + 1) % len(class_names)] if has_images else None,
         confused_share=0.4 if has_images else None,
         divergence=Estimate(0.8 * cap, 0.7 * cap, 0.9 * cap) if has_images else None,
@@ -243,17 +291,22 @@ def _map(
 ) -> EmbeddingMap:
     angles = 2 * np.pi * labels / n_classes
     points = 10 * np.stack([np.cos(angles), np.sin(angles)], axis=1) + spread * generator.normal(size=(len(labels), 2))
-    distances = ((points[:, None] - points[None]) ** 2).sum(axis=2)
-    np.fill_diagonal(distances, np.inf)
+    train_labels = np.arange(3 * n_classes) % n_classes
+    neighbours = generator.integers(len(train_labels), size=(len(labels), N_NEIGHBOURS))
+    neighbours[:, 0] = predictions + n_classes * generator.integers(3, size=len(labels))  # the first decides
     patterns = np.random.default_rng(1).random((n_classes, *pixels))
-    pixel_noise = np.random.default_rng(2).random((len(labels), *pixels))
+    pixel_noise, train_noise = (np.random.default_rng(2).random((len(y), *pixels)) for y in (labels, train_labels))
     return EmbeddingMap(
         ids=1000 + np.arange(len(labels)),
         labels=labels,
         predictions=predictions,
         points=points.astype(np.float32),
-        neighbours=np.argsort(distances, axis=1)[:, :N_NEIGHBOURS],
+        neighbours=neighbours,
+        similarities=-np.sort(-generator.random(neighbours.shape), axis=1).astype(np.float32),
+        train_ids=5000 + np.arange(len(train_labels)),
+        train_labels=train_labels,
         thumbnails=(255 * (0.8 * patterns[labels] + 0.2 * pixel_noise)).astype(np.uint8),
+        train_thumbnails=(255 * (0.8 * patterns[train_labels] + 0.2 * train_noise)).astype(np.uint8),
         method="t-SNE",
     )
 

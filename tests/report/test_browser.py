@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from sincere.checks import printable
 from sincere.records.arrays import EmbeddingMap
+from sincere.report.gallery import cut
+from sincere.report.label_placement import Box
 from sincere.report.page import write_report
 from sincere.report.theme import BLUE, ON_DARK
 from tests.report.comparison_folder import CLASSES, HOSTILE_NAMES, LOSSES, SCRIPT, make_comparison
@@ -155,14 +158,58 @@ def test_pointing_at_the_map_shows_image_label_and_neighbours(page: webdriver.Ch
         groups = page.find_elements(By.CSS_SELECTOR, "#card .neighbours")
         assert len(groups) == len(LOSSES)
         assert f"predicted {CLASSES[found.predictions[point]]}" in one(groups[0], "p").text
-        labels = [item.get_property("textContent") for item in groups[0].find_elements(By.TAG_NAME, "li")]
-        assert labels == [CLASSES[found.labels[i]] for i in found.neighbours[point]]
+        labels = [item.get_property("textContent") for item in groups[0].find_elements(By.CSS_SELECTOR, "li .class")]
+        assert labels == [CLASSES[found.train_labels[i]] for i in found.neighbours[point]]
+        assert labels[0] == CLASSES[found.predictions[point]], "the first training image decides"
+        shown = [item.text for item in groups[0].find_elements(By.CSS_SELECTOR, "li .similarity")]
+        # Two roundings: that of the page's data, to five digits, and that of the text.
+        assert [float(text) for text in shown] == pytest.approx(found.similarities[point].tolist(), abs=0.00051)
         pixels = page.execute_script(
             "const c = document.querySelector('#card .about canvas'), s = c.width / 8, p = c.getContext('2d');"
             "return [...Array(64).keys()].map((i) =>"
             " p.getImageData((i % 8 + 0.5) * s, (Math.floor(i / 8) + 0.5) * s, 1, 1).data[0])"
         )
         np.testing.assert_array_equal(pixels, found.thumbnails[point].ravel())
+        for item, i in zip(groups[0].find_elements(By.TAG_NAME, "li"), found.neighbours[point], strict=True):
+            assert item.get_attribute("title") == f"training image {found.train_ids[i]}"
+            colour = page.execute_script(
+                "const c = arguments[0].querySelector('canvas'), s = c.width / 8;"
+                "return c.getContext('2d').getImageData(3.5 * s, 4.5 * s, 1, 1).data[0]", item
+            )  # fmt: skip
+            assert colour == found.train_thumbnails[i][4, 3, 0]
+
+
+def test_the_first_neighbour_has_the_predicted_class_everywhere(page: webdriver.Chrome) -> None:
+    wrong = page.execute_script(
+        "return report.map.maps.flatMap(({ gallery, neighbours, predictions }) => neighbours.filter((row, p) =>"
+        " report.map.galleries[gallery].labels[row[0]] !== predictions[p])).length"
+    )
+    assert wrong == 0
+
+
+def placed_names(browser: webdriver.Chrome) -> list[list[Box]]:
+    """Return the boxes of the class names on each map that is shown."""
+    names = "return [...document.querySelectorAll('.map canvas')].map((canvas) => canvas.names)"
+    return [[Box(n["x"], n["y"], n["width"], n["height"]) for n in drawn] for drawn in browser.execute_script(names)]
+
+
+@pytest.mark.parametrize("screen", [1280, 390])
+def test_names_on_the_map_do_not_overlap(browser: webdriver.Chrome, tmp_path: Path, screen: int) -> None:
+    names = [f"class number {i}" for i in range(20)]
+    width(browser, screen)
+    load(browser, write_report(make_comparison(tmp_path, class_names=names, n_test=200), figures=False).as_uri())
+    shown = [drawn for drawn in placed_names(browser) if drawn]
+    assert len(shown) == (3 if screen == 1280 else 1)
+    side = one(browser, ".map canvas").size["width"]
+    moved = browser.execute_script(
+        "return document.querySelector('.map canvas').names.filter(({ at, x, y }) =>"
+        " Math.hypot(at.x - x, at.y - ABOVE - y) > 1).length"
+    )
+    assert moved > 0, "some would have overlapped"
+    for boxes in shown:
+        assert len(boxes) == 20
+        assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
+        assert all(box.inside(side) == box for box in boxes)
 
 
 def test_arrow_keys_select_the_next_image(page: webdriver.Chrome) -> None:
@@ -246,7 +293,7 @@ def test_a_map_of_features_shows_texts(browser: webdriver.Chrome, tmp_path: Path
         nearest = [
             item.text for item in browser.find_elements(By.CSS_SELECTOR, "#card .neighbours:first-child li .text")
         ]
-        assert nearest == [shown[i % 5] for i in found.neighbours[point]]
+        assert nearest == [cut(texts[i % 5]) for i in found.neighbours[point]]
         assert overflow(browser, screen) <= 0
     assert not browser.find_elements(By.CSS_SELECTOR, "#card canvas, #card img, #card script")
     assert "60 test samples projected by t-SNE" in one(browser, "#map").text
@@ -295,6 +342,17 @@ def test_tabs_and_sorting(page: webdriver.Chrome) -> None:
     assert page.execute_script(column, tables[1]) == sorted(before) != before
     button.click()
     assert page.execute_script(column, tables[1]) == sorted(before, reverse=True)
+
+
+def test_labels_that_may_be_wrong(page: webdriver.Chrome) -> None:
+    rows = page.find_elements(By.CSS_SELECTOR, "#labels tbody tr")
+    assert len(rows) == 20
+    shown = [cell.text for cell in rows[1].find_elements(By.CSS_SELECTOR, "th, td:not(:first-child)")]
+    assert shown == [SCRIPT, CLASSES[1], CLASSES[2], "1.0%"]
+    widths = page.execute_script("return [...document.querySelectorAll('#labels img')].map((i) => i.naturalWidth)")
+    assert widths == [8] * 20, "all thumbnails are drawn"
+    with pytest.raises(NoAlertPresentException):
+        page.switch_to.alert.accept()
 
 
 def test_reduced_motion_is_respected(page: webdriver.Chrome) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +10,24 @@ import numpy as np
 import pytest
 
 from sincere.catalog import LOSSES as CATALOG
+from sincere.evaluation.margins import margin
+from sincere.records.results import MarginAbout
 from sincere.report.evidence import Evidence, read_evidence
+from sincere.report.figure import Figure
 from sincere.report.result_figures import (
     MOST_CLASSES,
     MOST_EPOCHS,
-    Figure,
     confused_classes,
     confusion_figure,
     curves_figure,
     differences_figure,
-    histogram_bars,
+    epoch_axis,
     meters_figure,
-    similarity_figure,
 )
+from sincere.report.similarity_figure import KINDS, histogram_bars, margin_text, similarity_axis, similarity_figure
 from sincere.report.theme import class_colours, loss_colours
-from tests.report.comparison_folder import CLASSES, LOSSES, chart_rows, make_comparison
+from sincere.workflows.class_table import margin_about
+from tests.report.comparison_folder import CLASSES, LOSSES, chart_rows, make_comparison, make_margin
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +45,83 @@ def test_histograms_share_their_axes(evidence: Evidence) -> None:
     for axis in ("x", "y"):
         assert len({tuple(encoding[axis]["scale"]["domain"]) for encoding in axes}) == 1
     low, high = axes[0]["x"]["scale"]["domain"]
-    bars = [bar for run in evidence.shown for bar in histogram_bars(run.row.margin)]
+    bars = [bar for run in evidence.shown for bar in histogram_bars(run.row.margin, 0.02)]
     assert low <= min(bar["start"] for bar in bars) < low + 0.21
     assert high == 1
     assert max(bar["share"] for bar in bars) < axes[0]["y"]["scale"]["domain"][1]
+
+
+def margins_of(*ranges: tuple[float, float]) -> list[MarginAbout]:
+    generator = np.random.default_rng(0)
+    return [margin_about(margin(*np.sort(generator.uniform(*ends, (2, 400)), axis=0)[::-1])) for ends in ranges]
+
+
+def test_the_axis_shows_the_range_of_the_data() -> None:
+    (about,) = margins_of((0.91, 0.999))
+    domain, width = similarity_axis([about])
+    assert domain == [0.91, 1.0]
+    bars = histogram_bars(about, width)
+    assert len({bar["start"] for bar in bars}) > 30, "not one spike"
+    assert similarity_axis(margins_of((0.9985, 0.9999)))[0] == [0.9984, 1.0], "round ends"
+    assert similarity_axis([make_margin(np.empty(0), np.empty(0))])[0] == [-1, 1]
+    (low, high), _ = similarity_axis([make_margin(np.ones(3), np.ones(3))])
+    assert 0.97 < low < high == 1
+
+
+def test_losses_of_different_ranges_have_bars_of_one_width() -> None:
+    wide, narrow = margins_of((-0.2, 1.0), (0.99, 1.0))
+    domain, width = similarity_axis([wide, narrow])
+    assert (domain, width) == ([-0.2, 1.0], 0.02)
+    for about in (wide, narrow):
+        bars = histogram_bars(about, width)
+        assert {round(bar["end"] - bar["start"], 6) for bar in bars} == {0.02}
+        assert len({(bar["kind"], bar["start"]) for bar in bars}) == len(bars)
+        for kind in KINDS:
+            assert sum(bar["share"] for bar in bars if bar["kind"] == kind) == pytest.approx(1, abs=1e-3)
+
+
+def test_few_images_are_not_a_comb() -> None:
+    (many,), (about,) = margins_of((0.2, 1.0)), [margin_about(margin([0.9, 0.8, 0.7], [0.2, 0.3, 0.4]))]
+    assert similarity_axis([about])[1] == 0.02
+    (few,) = [margin_about(margin(np.linspace(0.95, 0.99, 50), np.linspace(0.93, 0.96, 50)))]
+    assert 10 <= 0.06 / similarity_axis([few])[1] <= 20
+    assert similarity_axis([many])[1] <= 0.02
+
+
+def test_runs_without_training_have_no_curve(tmp_path: Path) -> None:
+    make_comparison(tmp_path, losses=("sincere", "raw-features"), n_test=30, epochs=3)
+    (tmp_path / "runs" / "raw-features-0" / "metrics.jsonl").unlink()
+    (curve,) = specs(curves_figure(read_evidence(tmp_path, files=False).runs))
+    assert curve["title"]["text"] == "SINCERE"
+
+
+def test_small_margins_are_shown_with_two_digits() -> None:
+    def shown(value: float) -> str:
+        return margin_text(make_margin(np.full(3, 0.9), np.full(3, 0.9 - value))).split(" (")[0]
+
+    assert [shown(v) for v in (0.25, 0.0123, 0.00123, -0.00045)] == [
+        "margin 0.250", "margin 0.012", "margin 0.0012", "margin -0.00045",
+    ]  # fmt: skip
+    assert shown(0.0) == "margin 0.000"
+
+
+@pytest.mark.parametrize(
+    ("epochs", "ticks"),
+    [
+        ([1], [1]),
+        ([1, 2], [1, 2]),
+        ([1, 2, 3], [1, 2, 3]),
+        (range(1, 6), [1, 2, 3, 4, 5]),
+        (range(1, 41), [10, 20, 30, 40]),
+        ([10, 20, 1000], [200, 400, 600, 800, 1000]),
+    ],
+)
+def test_epochs_on_the_axis_are_whole(epochs: Sequence[int], ticks: list[int]) -> None:
+    axis = epoch_axis(list(epochs)).to_dict()
+    assert axis["axis"]["values"] == ticks
+    low, high = axis["scale"]["domain"]
+    assert low < high
+    assert low <= min(epochs) <= max(epochs) <= high
 
 
 def test_bars_and_medians(evidence: Evidence) -> None:

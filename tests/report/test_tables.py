@@ -42,7 +42,7 @@ def test_every_loss_and_metric_is_printed_within_80_columns(results: Results) ->
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_no_value_is_cut_off_at_any_width(results: Results, width: int) -> None:
     text = printed(results, width)
-    _, rows = summary_table(results)
+    _, rows = summary_table(results, list(results.metrics))
     for row in rows:
         for cell in row:
             assert cell.text in text
@@ -54,7 +54,7 @@ def test_no_value_is_cut_off_at_any_width(results: Results, width: int) -> None:
 
 
 def test_the_table_has_bold_cells_intervals_and_the_spread_over_seeds(results: Results) -> None:
-    header, rows = summary_table(results)
+    header, rows = summary_table(results, list(results.metrics))
     assert header[0] == "loss"
     assert header[-2:] == ["training loss", "time"]
     for summary, row in zip(results.summaries, rows, strict=True):

@@ -81,7 +81,7 @@ def test_the_run_of_a_comparison_has_its_settings() -> None:
         (TrainRequest, {"loss": "infonce", "n_views": 1}, "n_views must be at least 2 for infonce"),
         (CompareRequest, {"losses": ["infonce"], "n_views": 1}, "n_views must be at least 2 for infonce"),
         (CompareRequest, {"loss": "supcon"}, "compare: loss is not a setting; did you mean 'losses'[?]"),
-        (CompareRequest, {"devices": 2}, "compare: devices is not a setting"),
+        (CompareRequest, {"devices": 0}, "compare: devices must be at least 1; got 0"),
         (CompareRequest, {"metrics": ["magrin"]}, "metrics must be one of .* Did you mean 'margin'[?]"),
         (CompareRequest, {"seeds": [1, 1]}, "losses and seeds must be given, and each one once"),
         (TrainRequest, {"data": "a\0b"}, "data must not contain a null character"),

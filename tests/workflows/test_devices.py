@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
+from sincere.cli import main
+from sincere.records.files import EVALUATION_LOCK, locked
+from sincere.records.results import Results
 from sincere.workflows.run_folder import RunFolder
 
 # 12 steps without batch norms, gentle: rounding grows from step to step, and how fast depends on the CPU.
 WORDS = "--epochs 4 --batch-size 20 --head linear --dim 8 --norm group --optimizer sgd --learning-rate 0.002"
-FLAGS = [*WORDS.split(), "--temperature", "0.5", "--no-channels-last", "--threads", "1", "--validate-every", "3"]
+PLAIN = ["--precision", "32-true", "--threads", "1"]  # bfloat16 would round away what is compared
+FLAGS = [*WORDS.split(), "--temperature", "0.5", "--no-channels-last", *PLAIN, "--validate-every", "3"]
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "CI"))}
 
 
@@ -118,3 +125,114 @@ def test_too_small_a_batch_for_the_processes(data: str, tmp_path: Path) -> None:
     result = run(command(data, tmp_path / "other", *words))
     assert result.returncode != 0
     assert "batch_size must be at least 3, the processes that share a batch; got 2" in result.stderr
+
+
+def sincere_command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "sincere.cli", *words]
+
+
+def close(one: Path, other: Path, *, atol: float = 1e-5) -> None:
+    """Check that two evaluations are the same but for rounding, which grows in training."""
+    a, b = Results.read(one), Results.read(other)
+    assert [row.loss for row in a.rows] == [row.loss for row in b.rows]
+    for mine, theirs in zip(a.rows, b.rows, strict=True):
+        for name, estimate in mine.metrics.items():
+            assert theirs.metrics[name].estimate == pytest.approx(estimate.estimate, abs=0.04), name
+    stored = [load_file(folder / "embeddings.safetensors") for folder in (one, other)] if len(a.rows) == 1 else []
+    for name, value in stored[0].items() if stored else ():
+        torch.testing.assert_close(stored[1][name], value, atol=atol, rtol=10 * atol, msg=name)
+
+
+FEW = ["--metrics", "margin", "knn", "--no-report"]
+
+
+def test_evaluate_and_transfer_on_three_processes_are_those_on_one(alone: Path, data: str, tmp_path: Path) -> None:
+    """Embeddings come back in order, although 60 and 30 images are shared by three processes."""
+    folders = [tmp_path / name for name in ("one", "three")]
+    for folder, n in zip(folders, ("1", "3"), strict=True):
+        shutil.copytree(alone, folder)
+        for words in (["evaluate", str(folder)], ["transfer", str(folder), "--to", data, "--out", f"{folder}-other"]):
+            if n == "1":
+                assert main([*words, *FEW]) == 0
+                continue
+            result = run(sincere_command(*words, *FEW, "--devices", n))
+            assert result.returncode == 0, result.stderr
+            assert result.stdout.count("accuracy without training") == 1  # one process speaks
+    close(*folders)
+    close(*(Path(f"{folder}-other") for folder in folders))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_compare_on_two_processes_is_that_on_one(
+    alone: Path, data: str, tmp_path: Path, frozen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Three steps: the longer it takes, the more likely an activation is so near to 0 that rounding decides about it.
+    words = ["compare", "--data", data, "--losses", "sincere", "supcon", *FLAGS, "--epochs", "1"]
+    if frozen:  # features are computed in shares
+        words = ["compare", "--data", data, "--losses", "sincere", "--freeze", "--epochs", "1", "--batch-size", "20"]
+        words += ["--weights", f"{alone}/model.safetensors", "--norm", "group", *PLAIN]
+    words += ["--metrics", "margin", "knn", "--out"]
+    monkeypatch.setenv("SINCERE_HOME", str(tmp_path / "home-1"))
+    assert main([*words, str(tmp_path / "1")]) == 0
+    home = {**CLEAN, "SINCERE_HOME": str(tmp_path / "home-2")}
+    command = sincere_command(*words, str(tmp_path / "2"), "--devices", "2")
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env=home)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("report: ") == 1
+    close(tmp_path / "1", tmp_path / "2")
+    for folder in sorted((tmp_path / "1" / "runs").iterdir()):
+        close(folder, tmp_path / "2" / "runs" / folder.name, atol=1e-4)
+
+
+def test_embed_on_three_processes_writes_the_images_in_order(alone: Path, tmp_path: Path) -> None:
+    """Also under torchrun, and where an image that cannot be read is left out."""
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for i in range(10):
+        pixels = np.random.default_rng(i).integers(0, 256, (9, 12), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{i:02d}.png")
+    (folder / "03.png").write_bytes(b"no image")
+    words = ["embed", str(alone), str(folder), "--skip-bad-images", "--out"]
+    assert main([*words, str(tmp_path / "one.npz")]) == 0
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    commands = {
+        "three": [*sincere_command(*words), str(tmp_path / "three.npz"), "--devices", "3"],
+        "torchrun": [*launcher, "sincere.cli", *words, str(tmp_path / "torchrun.npz"), "--devices", "2"],
+    }
+    one = dict(np.load(tmp_path / "one.npz"))
+    assert [Path(name).stem for name in one["names"]] == [f"{i:02d}" for i in range(10) if i != 3]
+    for name, command in commands.items():
+        result = run(command)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.count("9 embeddings of 8 dimensions") == 1
+        written = dict(np.load(tmp_path / f"{name}.npz"))
+        assert written["names"].tolist() == one["names"].tolist()
+        np.testing.assert_allclose(written["embeddings"], one["embeddings"], atol=1e-6)
+
+
+def test_the_first_process_that_fails_says_why_alone(alone: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(alone, folder)
+    with locked(folder, EVALUATION_LOCK):
+        result = run(sincere_command("evaluate", str(folder), "--devices", "2"))
+    assert result.returncode == 2  # and no process holds its stderr open any more
+    assert result.stderr.count("sincere: ") == 1
+    assert "lost another one" not in result.stderr
+
+
+def test_what_is_wrong_before_it_starts_is_said_once(tmp_path: Path) -> None:
+    Image.new("L", (9, 9)).save(tmp_path / "good.png")
+    words = ["embed", str(tmp_path / "no-run"), str(tmp_path), "--out", str(tmp_path / "x.npz"), "--devices", "2"]
+    result = run(sincere_command(*words))
+    assert result.returncode == 2
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_bad_image_stops_all_processes_with_its_name(alone: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    Image.new("L", (9, 9)).save(tmp_path / "good.png")
+    words = ["embed", str(alone), str(tmp_path), "--out", str(tmp_path / "x.npz"), "--devices", "2"]
+    result = run(sincere_command(*words))
+    assert result.returncode != 0
+    assert "bad.png: cannot be read as an image" in result.stderr
+    assert not (tmp_path / "x.npz").exists()

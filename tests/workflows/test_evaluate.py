@@ -21,8 +21,8 @@ from sincere.records.arrays import PER_IMAGE, EmbeddingMap, PerImage
 from sincere.records.files import EVALUATION_LOCK, locked
 from sincere.records.npz import read_arrays, write_arrays
 from sincere.records.results import Results
-from sincere.workflows import arithmetic
 from sincere.workflows import results as results_module
+from sincere.workflows.measure import first_come
 from sincere.workflows.run_folder import EMBEDDINGS, NAMES, PROBES
 from tests.workflows.conftest import QUICK, blobs
 
@@ -88,16 +88,33 @@ def test_the_classifiers_are_stored_and_predict(evaluated: Path) -> None:
         Probe.load(evaluated / EMBEDDINGS)
 
 
-def test_the_map_shows_test_images_and_their_neighbours(evaluated: Path) -> None:
+def test_the_map_shows_test_images_and_the_training_images_that_decided(evaluated: Path) -> None:
     found = EmbeddingMap.read(evaluated)
     assert found.points.shape == (30, 2)
     assert np.isfinite(found.points).all()
     assert found.thumbnails.shape == (30, 8, 8, 1)
     assert found.method == "t-SNE"
-    z = load_file(evaluated / EMBEDDINGS)["test.embeddings"]
-    similarities = z @ z.T
-    np.fill_diagonal(similarities, -2)
-    assert np.allclose(similarities.max(axis=1), similarities[np.arange(30), found.neighbours[:, 0]])
+    stored = load_file(evaluated / EMBEDDINGS)
+    similarities = stored["test.embeddings"] @ stored["train.embeddings"].T
+    positions = {int(id): i for i, id in enumerate(stored["train.ids"])}
+    nearest = np.array([[positions[int(found.train_ids[i])] for i in row] for row in found.neighbours])
+    assert nearest.shape == (30, 5), "5 are shown although 3 vote at most"
+    np.testing.assert_allclose(found.similarities, -np.sort(-similarities, axis=1)[:, :5], atol=1e-6)
+    np.testing.assert_allclose(np.take_along_axis(similarities, nearest, axis=1), found.similarities, atol=1e-6)
+    np.testing.assert_array_equal(found.train_labels[found.neighbours[:, 0]], found.predictions)
+    np.testing.assert_array_equal(found.predictions, PerImage.read(evaluated).predictions)
+    np.testing.assert_array_equal(found.train_labels, stored["train.labels"][[positions[i] for i in found.train_ids]])
+    assert found.train_thumbnails.shape == (len(found.train_ids), 8, 8, 1)
+    assert len(set(found.train_ids)) == len(found.train_ids)
+
+
+def test_neighbours_are_listed_once_and_the_nearest_first() -> None:
+    nearest = np.random.default_rng(0).integers(20, size=(50, 5))
+    positions, listed = first_come(nearest)
+    np.testing.assert_array_equal(listed[positions], nearest)
+    assert sorted(listed) == sorted(set(nearest.ravel()))
+    n_first = len(set(nearest[:, 0]))
+    assert set(listed[:n_first]) == set(nearest[:, 0])
 
 
 def test_evaluation_is_the_same_again_and_overwrite_removes_it(evaluated: Path, data: str, tmp_path: Path) -> None:
@@ -147,26 +164,6 @@ def finished_copy(finished: Path, tmp_path: Path) -> Path:
     return tmp_path / "whole"
 
 
-def test_half_precision_is_used_where_it_gains_and_leaves_the_figures(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = finished_copy(finished, tmp_path)
-    whole = sincere.evaluate(folder, report=False, quiet=True)
-    monkeypatch.setattr(arithmetic, "bfloat16_gains", lambda device: True)
-    with monkeypatch.context() as patch:
-        patch.setattr(arithmetic, "half_precision_suffices", lambda *arguments: True)
-        half = sincere.evaluate(folder, report=False, quiet=True)
-    assert "bfloat16, which left the metrics" in half.notes[0]
-    for name, figure in whole.rows[0].metrics.items():
-        assert half.rows[0].metrics[name].estimate == pytest.approx(figure.estimate, abs=0.02)
-    assert half.rows[0].metrics["margin"] != whole.rows[0].metrics["margin"]
-    with monkeypatch.context() as patch:
-        patch.setattr(arithmetic, "half_precision_suffices", lambda *arguments: False)
-        refused = sincere.evaluate(folder, report=False, quiet=True)
-    assert refused.rows == whole.rows
-    assert "float32: bfloat16 changed the metrics" in refused.notes[0]
-
-
 def test_transfer_prepares_images_as_the_run_does(finished: Path, tmp_path: Path) -> None:
     """Colour images of another size go through a grey 8-px network."""
     other = blobs(tmp_path / "other.npz", channels=3, side=20)
@@ -203,9 +200,9 @@ def test_a_negative_margin_is_reported_as_negative(finished: Path, tmp_path: Pat
     [
         ({"metrics": ("knm",)}, "evaluate: metrics must be one of .*Did you mean 'knn'"),
         ({"ks": (61,)}, "ks must be at most 60, the training images there are; got 61"),
-        ({"ks": (0,)}, "ks must be greater than or equal to 1; got 0"),
+        ({"ks": (0,)}, "ks must be at least 1; got 0"),
         ({"metrics": ()}, "metrics must have at least one value"),
-        ({"resamples": 3}, "resamples must be greater than or equal to 100"),
+        ({"resamples": 3}, "resamples must be at least 100"),
         ({"prob": "fast"}, "prob is not a setting; did you mean 'probe'"),
         ({"device": "tpu"}, "device must be one of"),
     ],

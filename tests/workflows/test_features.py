@@ -21,6 +21,7 @@ from sincere.models.embedding import load_model
 from sincere.records.arrays import EmbeddingMap
 from sincere.records.results import Results
 from sincere.settings.evaluation import EvaluationSettings
+from sincere.workflows.embedded_data import embed_data
 from sincere.workflows.measure import measure
 from tests.workflows.conftest import QUICK
 from tests.workflows.trained_runs import same_weights, stopped_after
@@ -145,8 +146,17 @@ def test_features_of_images_keep_their_images(data: str, finished: Path) -> None
     computed = _through(model, images)
     settings = EvaluationSettings(probe="both", probe_epochs=2)
     options: dict[str, Any] = {"seed": 0, "device": torch.device("cpu"), "temperature": 0.1}
-    direct = measure(model, images, settings, **options, messages=Messages(quiet=True))
-    cached = measure(model, computed, settings, **options, messages=Messages(quiet=True))
+    direct, cached = (
+        measure(
+            model,
+            data,
+            settings,
+            **options,
+            messages=Messages(quiet=True),
+            embedded=embed_data(model, data, torch.device("cpu")),
+        )
+        for data in (images, computed)
+    )
     for name, metric in direct.measures.items():
         np.testing.assert_allclose(cached.measures[name].values, metric.values, atol=1e-4)
     thumbnails = [measured.embedding_map().thumbnails for measured in (direct, cached)]

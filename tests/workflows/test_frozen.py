@@ -16,7 +16,7 @@ from sincere.data.catalog import load_dataset
 from sincere.errors import InputValueError
 from sincere.records.results import Results
 from sincere.settings.requests import TrainRequest
-from sincere.workflows import arithmetic, frozen_features
+from sincere.workflows import frozen_features
 from sincere.workflows.defaults import resolve
 from sincere.workflows.run_folder import RunFolder
 from tests.workflows.conftest import QUICK
@@ -75,21 +75,6 @@ def test_it_learns_and_its_model_takes_images(frozen: dict[str, Any], tmp_path: 
     images = data.test.items.gather(data.test.positions)
     torch.testing.assert_close(sincere.load(tmp_path / "run").embed(images), stored["test.embeddings"])
     assert torch.equal(stored["test.features"], stored["test.embeddings"]), "probes take what the loss has changed"
-
-
-def test_bfloat16_where_it_gains_and_leaves_the_metrics(
-    frozen: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SINCERE_HOME", str(tmp_path / "home"))  # other arithmetic replaces cached features
-    monkeypatch.setattr(arithmetic, "bfloat16_gains", lambda device: True)
-    for suffices in (True, False):
-        monkeypatch.setattr(arithmetic, "half_precision_suffices", lambda *arguments, answer=suffices: answer)
-        sincere.train(out=tmp_path / str(suffices), **frozen)
-    monkeypatch.undo()
-    monkeypatch.setenv("SINCERE_HOME", str(tmp_path / "home"))
-    sincere.train(out=tmp_path / "full", **frozen)
-    assert same_weights(tmp_path / "False", tmp_path / "full")
-    assert not same_weights(tmp_path / "True", tmp_path / "full")
 
 
 def test_stopped_and_resumed_it_ends_the_same(

@@ -101,7 +101,8 @@ def test_predictions_are_those_of_the_evaluation(run: Path, photos: Path, model:
     data = sincere.load_dataset(photos, size=16)
     assert data.test.texts is not None
     files = [photos / name for name in data.test.texts]
-    metrics = {"knn": "knn5", "dino": "dino", "lightly": "lightly", "means": "means", "linear": "linear"}
+    metrics = {"knn": "knn5", "dino": "dino", "means": "means", "linear": "linear"}
+    assert "lightly" not in results.metrics, "200 votes of fewer images"
     for classifier, metric in metrics.items():
         labels = [data.class_names.index(name) for name in model.predict(files, classifier=classifier)]
         accuracy = float(np.mean(np.array(labels) == data.test.labels))
@@ -178,6 +179,8 @@ def test_other_data_do_not_become_the_reference(run: Path, tmp_path: Path) -> No
     before = (folder / REFERENCE).read_bytes()
     sincere.evaluate(folder, data=str(make_photos(tmp_path / "other", 10, 3)), quiet=True, report=False)
     assert (folder / REFERENCE).read_bytes() == before
+    with pytest.raises(DataError, match=r"holds no linear classifier; `sincere evaluate .*run` writes it"):
+        sincere.load(folder).predict(tmp_path / "other", classifier="linear")
 
 
 def test_predict_prints_tables_json_and_csv(
@@ -193,7 +196,9 @@ def test_predict_prints_tables_json_and_csv(
     assert rows[0]["nearest"][0]["name"].startswith("dark/")
     assert main(["predict", str(run), *images, "--format", "csv", "--classifier", "means"]) == 0
     table = list(csv.reader(io.StringIO(capsys.readouterr().out)))
-    assert table[0] == ["file", "label", "confidence", "p_known", "unknown", "nearest", "similarity"]
+    assert table[0][:5] == ["file", "label", "confidence", "p_known", "unknown"]
+    assert table[0][5:8] == ["nearest_1_name", "nearest_1_label", "nearest_1_similarity"]
+    assert [len(row) for row in table] == [5 + 3 * 3] * 22
     assert [row[1] for row in table[1:]] == ["dark", *["light"] * 20]
     assert main(["predict", str(run), images[0]]) == 0
     assert "dark" in capsys.readouterr().out
@@ -202,7 +207,10 @@ def test_predict_prints_tables_json_and_csv(
     assert "bad.jpg: cannot be read as an image" in capsys.readouterr().err
     assert main(["predict", str(run), str(tmp_path / "bad.jpg"), images[0], "--skip-bad-images"]) == 0
     assert "1 of 2 images could not be read and were left out" in capsys.readouterr().err
-    assert main(["predict", str(run), str(tmp_path / "nowhere.jpg")]) == 2
+    assert main(["predict", str(run), str(tmp_path / "bad.jpg"), "--skip-bad-images"]) == 2
+    assert "predict: none of the images can be read" in capsys.readouterr().err
+    assert main(["predict", str(run), str(tmp_path / "nowhere.jpg"), "--format", "csv"]) == 2
+    assert capsys.readouterr().out == "", "no header without rows"
     assert main(["predict", str(run)]) == 2
     assert "IMAGES is missing" in capsys.readouterr().err
 
@@ -258,6 +266,71 @@ def test_nearest_writes_a_page(run: Path, photos: Path, tmp_path: Path, capsys: 
         assert out.read_text().count("<img") == 5
     finally:
         elsewhere.rename(photos)
+
+
+def test_nearest_replaces_its_own_pages_only(
+    run: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image, words = tmp_path / "photo.html", ["nearest", str(run), str(photos / "dark" / "00.jpg"), "--out"]
+    shutil.copy(photos / "dark" / "00.jpg", image)
+    before = image.read_bytes()
+    for out in (image, tmp_path, tmp_path / "page.png"):
+        assert main([*words, str(out)]) == 2
+        [error] = capsys.readouterr().err.splitlines()
+        assert "exists already and is no page" in error or "out must end with .html" in error
+    assert image.read_bytes() == before
+    assert main([*words, str(tmp_path / "new" / "page.html")]) == 0
+    (tmp_path / "bad.jpg").write_text("no image")
+    assert main(["nearest", str(run), str(tmp_path / "bad.jpg"), "--skip-bad-images", "--out", "page.html"]) == 2
+    assert "nearest: none of the images can be read" in capsys.readouterr().err
+
+
+def test_changed_training_images_are_not_shown_as_the_old_ones(
+    run: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = tmp_path / "changed"
+    shutil.copytree(photos, changed)
+    for path in changed.glob("*/*"):
+        Image.new("RGB", (30, 30), "blue").save(path)
+    words = ["nearest", str(run), str(photos / "dark" / "00.jpg"), "--out", str(tmp_path / "page.html")]
+    assert main([*words, "--data", str(changed)]) == 0
+    assert "no thumbnails of the training images: they are other images now" in capsys.readouterr().err
+
+
+def test_names_are_no_markup(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither swallowed nor an error where they look like tags of the terminal's library."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    Image.new("RGB", (30, 30)).save(folder / "a[final].png")
+    (folder / "[").mkdir()
+    Image.new("RGB", (30, 30)).save(folder / "[" / "n].png")
+    assert main(["predict", str(run), str(folder)]) == 0
+    out = "".join(capsys.readouterr().out.split())
+    assert "a[final].png" in out
+    assert "[/n].png" in out
+
+
+def test_ties_go_to_the_smaller_label_as_in_evaluation(tmp_path: Path) -> None:
+    arrays = {"train_features": np.ones((12, 4), "f4"), "train_labels": np.array([1, 0] * 6)}
+    arrays |= {"test_features": np.ones((4, 4), "f4"), "test_labels": np.array([0, 1] * 2)}
+    sincere.train(data=arrays, out=tmp_path / "run", **{**QUICK, "epochs": 1, "batch_size": 4})
+    results = sincere.evaluate(tmp_path / "run", data=arrays, quiet=True, report=False)
+    assert results.rows[0].metrics["knn1"].estimate == 0.5
+    model = sincere.load(tmp_path / "run")
+    for classifier in ("knn", "dino"):
+        assert model.predict(arrays["test_features"], classifier=classifier) == ["0"] * 4
+    assert model.nearest(arrays["test_features"], k=2).names[0] == ["#1", "#3"]
+
+
+def test_devices_and_numbers_are_checked(run: Path, model: sincere.Model, photos: Path) -> None:
+    assert sincere.load(run, device="cpu:0").device.type == "cpu"
+    for device in ("cuda:99", "cpu:1", "cpu:x"):
+        with pytest.raises(InputValueError, match="load: device must be available here; got"):
+            sincere.load(run, device=device)
+    with pytest.raises(InputValueError, match="load: device must be one of"):
+        sincere.load(run, device="gpu")
+    with pytest.raises(TypeError, match="nearest: k must be an integer of at least 1; got float"):
+        model.nearest(photos / "dark", 2.5)  # type: ignore[arg-type]
 
 
 def test_digits_from_files(tmp_path: Path) -> None:
@@ -358,10 +431,12 @@ def test_classes_that_are_left_out_are_measured_as_unknown(
     known = [photos / name for name in data.test.texts if not name.startswith("middle")]
     for score, method in SCORES.items():
         z = torch.from_numpy(model.reference.embeddings), torch.from_numpy(model.reference.labels)
-        scores = [method(model.embed(images), *z).double().numpy() for images in (known, unknown)]
+        scores = [method(*z)(model.embed(images)).double().numpy() for images in (known, unknown)]
         truth = np.repeat([1, 0], [len(known), len(unknown)])
-        assert row.metrics[f"unknown_{score}"].estimate == pytest.approx(roc_auc_score(truth, np.concatenate(scores)))
-        assert row.fpr95[score] == pytest.approx(np.mean(scores[1] >= scores[0].min()))  # 8 known images: all must pass
+        assert row.metrics[f"auroc_{score}"].estimate == pytest.approx(roc_auc_score(truth, np.concatenate(scores)))
+        passing = np.mean(scores[1] >= scores[0].min())  # 8 known images: all must pass
+        assert row.metrics[f"fpr95_{score}"].estimate == pytest.approx(passing)
+    assert results.data.n_unknown == len(unknown)
 
 
 def test_classes_to_leave_out_are_checked(photos: Path, tmp_path: Path) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import subprocess
+import signal
 import sys
 import time
 import tomllib
@@ -20,6 +19,7 @@ from sincere.errors import DataError
 from sincere.records.config import write_config
 from sincere.settings.requests import RunSettings
 from sincere.workflows.run_folder import RunFolder
+from tests.faults.command import Command, Server
 from tests.workflows.conftest import QUICK
 from tests.workflows.trained_runs import same_weights, stopped_after, weights
 
@@ -41,30 +41,33 @@ def test_stopped_at_any_step_and_resumed_it_ends_the_same(
     assert stripped[0] == stripped[1]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the fork server needs /proc")
 def test_killed_at_random_moments_it_ends_the_same(data: str, tmp_path: Path) -> None:
-    """SIGKILL, three times; benchmarks/kill_and_resume.py does twenty."""
+    """SIGKILL, three times; `make faults` and benchmarks/kill_and_resume.py do more."""
     options = ["--data", data, "--epochs", "40", "--batch-size", "16", "--head", "linear", "--checkpoint-minutes", "0"]
-    command = [sys.executable, "-m", "sincere.cli", "train", *options]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([*command, "--out", str(tmp_path / "whole"), "--quiet"], check=True, env=environment)
-    generator, kills = random.Random(0), 0
-    arguments = [*command, "--out", str(tmp_path / "parts")]
-    log = RunFolder(tmp_path / "parts").log
-    while kills < 3:
-        process = subprocess.Popen([*arguments, "--quiet"], env=environment)
-        wanted = len(log.rows()) + generator.randint(2, 8)
-        while process.poll() is None and len(log.rows()) < wanted:
-            time.sleep(0.005)
-        if process.poll() is not None:
-            break
-        time.sleep(generator.random() * 0.05)
-        process.kill()
-        process.wait()
-        kills += 1
-        arguments = [*command[:4], "--resume", "--out", str(tmp_path / "parts")]
-    assert kills == 3
-    subprocess.run([*arguments, "--quiet"], check=True, env=environment)
-    assert same_weights(tmp_path / "whole", tmp_path / "parts")
+    folder, generator = tmp_path / "parts", random.Random(0)
+    log = RunFolder(folder).log
+    server = Server(Path(sincere.__file__).parents[1], tmp_path)
+
+    def run(*words: str, rows: int | None = None) -> int:
+        """Run a command, killed some time after its log has so many more rows."""
+        n_rows = len(log.rows()) + (rows or 0)
+
+        def is_due() -> bool:  # asked often
+            return len(log.rows()) >= n_rows and generator.random() < 0.1
+
+        signals = [] if rows is None else [(is_due, signal.SIGKILL)]
+        return server.run(Command(["train", *words, "--quiet"], signals=signals)).code
+
+    try:
+        assert run(*options, "--out", str(tmp_path / "whole")) == 0
+        assert run(*options, "--out", str(folder), rows=generator.randint(2, 8)) == -signal.SIGKILL
+        for _ in range(2):
+            assert run("--resume", "--out", str(folder), rows=generator.randint(2, 8)) == -signal.SIGKILL
+        assert run("--resume", "--out", str(folder)) == 0
+    finally:
+        server.close()
+    assert same_weights(tmp_path / "whole", folder)
     assert [row["epoch"] for row in log.rows()] == list(range(1, 41))
 
 

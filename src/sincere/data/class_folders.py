@@ -100,3 +100,8 @@ def class_files(root: Path, part: str, names: tuple[str, ...] | None = None) -> 
 
 def _first_duplicate(names: list[str]) -> str:
     return next(name for name in names if names.count(name) > 1)
+
+
+def has_class_folders(folder: Path) -> bool:
+    """Return whether a folder has at least two folders in it, as a labelled data set has."""
+    return sum(path.is_dir() and not path.name.startswith(".") for path in folder.iterdir()) >= 2

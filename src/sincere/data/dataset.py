@@ -70,6 +70,15 @@ class Samples:
         texts = None if self.texts is None else self.texts[chosen]
         return Samples(self.items, self.labels[chosen], self.ids[chosen], self.positions[chosen], digests, texts)
 
+    def content(self) -> Iterator[bytes | memoryview]:
+        """Yield what a content hash covers: labels, ids, and hashes of image files, or every pixel or feature."""
+        yield self.labels.tobytes() + self.ids.tobytes()
+        if self.digests is not None:
+            yield self.digests.tobytes()
+            return
+        for items in self.batches(CHUNK_BYTES):
+            yield items.cpu().contiguous().numpy().data
+
     def batches(self, n_bytes: int) -> Iterator[Tensor]:
         """Yield the items in order, about `n_bytes` at a time."""
         batch_size = max(1, n_bytes // (int(np.prod(self.items.shape[1:])) * (4 if self.are_features else 1)))
@@ -102,7 +111,8 @@ class Dataset:
         augmentation: Name of the augmentation that suits the data.
         mirror_is_same_class: Whether a mirrored image is still of its class; not so for digits and letters.
         are_photos: Whether the images are photos, larger than what a small network is trained on from scratch.
-        unknown: Test samples of classes that were left out; None where none were. Their labels mean nothing.
+        unknown: Test samples of classes that were left out, or of another data set, to measure how well they are told
+            from the known ones; None without. Their labels mean nothing.
         origin: The images that the features were computed from by a frozen encoder; None otherwise.
         notes: Notes for the user from loading, for example on skipped images.
     """
@@ -178,26 +188,31 @@ class Dataset:
             return self.origin.digest
         digest = hashlib.sha256(repr((self.class_names, self.mean, self.std)).encode())
         for part in (self.train, self.test):
-            digest.update(part.labels.tobytes() + part.ids.tobytes())
-            if part.digests is not None:
-                digest.update(part.digests.tobytes())
-                continue
-            for items in part.batches(CHUNK_BYTES):
-                digest.update(items.cpu().contiguous().numpy().data)
+            for piece in part.content():
+                digest.update(piece)
+        return digest.hexdigest()[:16]
+
+    @cached_property
+    def unknown_digest(self) -> str:
+        """Content hash of the samples of unknown classes; empty without any. It is not part of `digest`."""
+        if self.origin is not None:
+            return self.origin.unknown_digest
+        if self.unknown is None:
+            return ""
+        digest = hashlib.sha256()
+        for piece in self.unknown.content():
+            digest.update(piece)
         return digest.hexdigest()[:16]
 
     @property
     def texts_digest(self) -> str:
-        """Content hash of the texts of the test samples, which the report shows; empty without texts.
+        """Content hash of the texts of both parts, which the report shows; empty without texts.
 
         It is not part of `digest`, because texts do not change what is trained and measured.
         """
-        texts = self.test.texts
-        return (
-            ""
-            if texts is None
-            else hashlib.sha256("\0".join(texts.tolist()).encode("utf-8", "replace")).hexdigest()[:16]
-        )
+        texts = [part.texts for part in (self.train, self.test) if part.texts is not None]
+        joined = "\0".join(text for part in texts for text in part.tolist())
+        return hashlib.sha256(joined.encode("utf-8", "replace")).hexdigest()[:16] if texts else ""
 
     def validation_split(self, fraction: float = 0.1, *, seed: int = 0) -> tuple[Samples, Samples]:
         """Split the training samples, stratified by class, into training and validation samples.

@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -46,16 +46,33 @@ def cached_features(path: Path, compute: Block, shape: tuple[int, ...], *, progr
     Raises:
         DataError: The cache cannot be written.
     """
-    try:
-        missing = _missing(path, shape)
-        if missing:
-            _fill(path, compute, shape, missing, progress)
-    except OSError as error:
-        remedy = "make room or choose another folder with $SINCERE_HOME"
-        raise DataError(f"{path.parent}: cached features cannot be written ({first_line(error)}); {remedy}") from error
+    fill_share(path, compute, shape, progress=progress)
     with suppress(OSError):
         os.utime(path)  # the time of its last use
     return _mapped(path, shape)
+
+
+def fill_share(
+    path: Path,
+    compute: Block,
+    shape: tuple[int, ...],
+    *,
+    share: Collection[int] | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Compute the blocks that an entry lacks, or those of them whose number is in `share`: see `cached_features`.
+
+    Raises:
+        DataError: The cache cannot be written.
+    """
+    try:
+        missing = _missing(path, shape)
+        if missing:
+            chosen = [rows for rows in missing if share is None or rows.start // BLOCK in share]
+            _fill(path, compute, shape, chosen, progress)
+    except OSError as error:
+        remedy = "make room or choose another folder with $SINCERE_HOME"
+        raise DataError(f"{path.parent}: cached features cannot be written ({first_line(error)}); {remedy}") from error
 
 
 def _fill(path: Path, compute: Block, shape: tuple[int, ...], missing: list[slice], progress: Progress | None) -> None:

@@ -19,14 +19,17 @@ from torch import Tensor
 
 from sincere import checks
 from sincere.data.chunks import in_order
+from sincere.data.dataset import Samples, all_samples
 from sincere.data.decode import BadImageError, centre_square, convert, decode, eight_bits
 from sincere.data.listing import files_below
 from sincere.data.load_options import Progress
 from sincere.data.named_arrays import NamedArray
 from sincere.data.npz_arrays import CHANNELS, channels_last, check_range
+from sincere.data.pixel_storage import TensorImages
 from sincere.data.python_data import as_array
 from sincere.errors import DataError, InputTypeError, first_line
 
+NONE_READ = "none of the images can be read"
 FORMS = "paths, folders, PIL images, arrays or tensors of pixels, or a list of these"
 Item = Path | Image.Image | NDArray[Any]
 
@@ -45,6 +48,10 @@ class GivenImages:
 
     def __len__(self) -> int:
         return len(self.items)
+
+    def part(self, start: int, end: int) -> GivenImages:
+        """Return some of the images."""
+        return GivenImages(self.items[start:end], self.names[start:end])
 
     def pixels(self, i: int, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
         """Return an image as uint8 pixels (h, w, c) of this shape (c, h, w).
@@ -104,6 +111,30 @@ class GivenImages:
         return good, pixels
 
 
+def plain_images(
+    folder: Path, shape: tuple[int, int, int], *, skip_bad: bool = False, progress: Progress | None = None
+) -> Samples:
+    """Return all images below a folder as samples without classes, in memory.
+
+    Args:
+        folder: The folder.
+        shape: Channels, height and width of the pixels.
+        skip_bad: Whether to leave out images that cannot be read.
+        progress: Called with (done, total).
+
+    Raises:
+        DataError: There are no images, or one cannot be read.
+    """
+    given, positions, parts = given_images(folder), list[int](), list[Tensor]()
+    for good, pixels in given.batches(shape, skip_bad=skip_bad, progress=progress):
+        positions += good
+        parts.append(pixels.contiguous())
+    if not parts:
+        raise DataError(f"{folder}: none of its images can be read")
+    samples = all_samples(TensorImages(torch.cat(parts)), np.zeros(len(positions), dtype=np.int64))
+    return replace(samples, texts=np.array([given.names[i] for i in positions]))
+
+
 def given_images(value: Any) -> GivenImages:
     """Return what a user has given as images.
 
@@ -157,8 +188,13 @@ def _arrays(value: NDArray[Any] | Tensor, name: str) -> Iterator[NDArray[Any]]:
     array, channels_first = as_array(name, value), isinstance(value, Tensor)
     if array.ndim == 2:
         array, channels_first = array[:, :, None], False
-    single = array.ndim == 3
-    batch = NamedArray(Path("images"), name, array[None] if single else array)
+    if array.ndim == 3 and array.shape[0] not in CHANNELS and array.shape[2] not in CHANNELS:
+        remedy = "A stack of grey images needs an axis for channels: (n, h, w, 1)"
+        if 4 in (array.shape[0], array.shape[2]):
+            remedy = "Transparency is not supported in arrays; drop the fourth channel"
+        requirement = "must have shape (h, w), (h, w, c) or (c, h, w) with c = 1 or 3"
+        raise NamedArray(Path("images"), name, array).refuse(requirement, tuple(array.shape), remedy)
+    batch = NamedArray(Path("images"), name, array[None] if array.ndim == 3 else array)
     if batch.values.ndim != 4:
         requirement = "must have shape (h, w), (h, w, c), (c, h, w), (n, h, w, c) or (n, c, h, w)"
         raise batch.refuse(requirement, tuple(array.shape))

@@ -6,15 +6,20 @@ import os
 from pathlib import Path
 
 from sincere.data.catalog import DATASETS
-from sincere.data.class_folders import folder_files
+from sincere.data.class_folders import folder_files, has_class_folders
 from sincere.data.listing import file_facts, file_list, files_below, listing_digest
 from sincere.data.load_options import LoadOptions
 
 
-def source_digest(data: str, data_dir: Path | None = None) -> str | None:
+def source_digest(data: str, data_dir: Path | None = None, *, may_be_plain: bool = False) -> str | None:
     """Return a hash of the names and contents of all files of a data set; None where there are no files yet.
 
     Files are read once: while the status of a file is unchanged, its stored hash is used.
+
+    Args:
+        data: Name or path.
+        data_dir: Where named data sets are.
+        may_be_plain: Whether it may be a folder of images without class folders.
 
     Raises:
         DataError: A folder cannot be read or is not a data set.
@@ -30,7 +35,8 @@ def source_digest(data: str, data_dir: Path | None = None) -> str | None:
             return None
         files, subject = file_list(root, files_below(root, images_only=False)), root
     elif path.is_dir():
-        files, subject = folder_files(path), path
+        plain = may_be_plain and not has_class_folders(path)
+        files, subject = file_list(path, files_below(path)) if plain else folder_files(path), path
     elif path.is_file():
         files, subject = file_list(path.parent, [os.fsencode(path.name)]), path
     else:

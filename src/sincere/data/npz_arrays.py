@@ -86,7 +86,7 @@ def check_range(images: NamedArray) -> None:
     if kind in _INTEGERS:
         if low < 0 or high > 255:
             raise images.refuse("must be integers from 0 to 255", got)
-        if high <= 1:  # white might be 1 or 255
+        if high == 1:  # white might be 1 or 255
             raise images.refuse("must be integers from 0 to 255", got, "Multiply them by 255 if 1 is white")
     elif not (low >= 0 and high <= 1):
         raise images.refuse("must be floats from 0 to 1", got, _scaling(name, low, high))

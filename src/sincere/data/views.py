@@ -114,8 +114,10 @@ def custom_view(images: Tensor, rng: CounterRNG, augmentation: CustomAugmentatio
 
 def one_view(images: Tensor, rng: CounterRNG, augmentation: Augmentation, *, size: int) -> Tensor:
     """Return one view of each image in [0, 1], of `size`; of the image's own size without a geometric augmentation."""
+    if augmentation.whole_shift:
+        images = shifted(images, rng, augmentation)
     x = images.float().div_(255)
-    if augmentation.is_geometric:
+    if augmentation.is_geometric and not augmentation.whole_shift:
         height, width = images.shape[-2:]
         # A view smaller than its image is sampled on a finer grid and averaged: otherwise pixels between the grid
         # points would be skipped, which aliases.
@@ -137,7 +139,7 @@ def one_view(images: Tensor, rng: CounterRNG, augmentation: Augmentation, *, siz
 def affine_maps(rng: CounterRNG, augmentation: Augmentation, height: int, width: int) -> Tensor:
     """Return affine maps (n, 2, 3) from coordinates in the view to coordinates in the image, both in [-1, 1]."""
     scale_x, scale_y, centre_x, centre_y = crop_boxes(rng, augmentation, height, width)
-    flip = torch.where(rng.bernoulli("flip", augmentation.flip), -1.0, 1.0)
+    flip = torch.where(flips(rng, augmentation), -1.0, 1.0)
     angle = rng.uniform("rotation", -1, 1) * math.radians(augmentation.rotation)
     zoom = rng.uniform("zoom", *augmentation.zoom)
     shift_x, shift_y = (2 * augmentation.shift * rng.uniform(f"shift/{axis}", -1, 1) for axis in "xy")
@@ -147,6 +149,29 @@ def affine_maps(rng: CounterRNG, augmentation: Augmentation, height: int, width:
         torch.stack([scale_y * flip * sin, scale_y * cos, centre_y + shift_y], dim=1),
     ]
     return torch.stack(rows, dim=1)
+
+
+def flips(rng: CounterRNG, augmentation: Augmentation) -> Tensor:
+    """Return which images are flipped (n,)."""
+    if not augmentation.alternate_flips or not augmentation.flip:
+        return rng.bernoulli("flip", augmentation.flip)
+    first = replace(rng, visits=torch.zeros_like(rng.visits), view=0).bernoulli("flip", augmentation.flip)
+    return first ^ ((rng.visits + rng.view) % 2 == 1)
+
+
+def shifted(images: Tensor, rng: CounterRNG, augmentation: Augmentation) -> Tensor:
+    """Return images (n, c, h, w) shifted by whole pixels, with reflected edges, and flipped."""
+    indices = []
+    for axis, side in zip("yx", images.shape[-2:], strict=True):
+        most = min(round(augmentation.whole_shift * side), side - 1)
+        shift = (rng.uniform(f"shift/{axis}") * (2 * most + 1)).long() - most  # -most to most
+        at = (torch.arange(side, device=images.device) + shift[:, None]).abs()
+        indices.append(side - 1 - (side - 1 - at).abs())
+    rows, columns = indices
+    columns = torch.where(flips(rng, augmentation)[:, None], columns.flip(1), columns)
+    positions = rows[:, :, None] * images.shape[-1] + columns[:, None, :]  # in the flattened image: (n, h, w)
+    # One gather takes a ninth of the time of indexing by rows and columns.
+    return images.flatten(2).gather(2, positions.flatten(1)[:, None].expand(-1, images.shape[1], -1)).view_as(images)
 
 
 def sampling_grid(maps: Tensor, size: int, *, rotated: bool) -> Tensor:

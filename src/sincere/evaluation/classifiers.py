@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
+from sincere.catalog import CLASSIFIERS
 from sincere.evaluation.model_outputs import Metric, ModelOutputs
 from sincere.evaluation.neighbours import nearest_references
 
@@ -52,10 +53,15 @@ class Votes:
         The class with the largest share is that of `find_neighbours`. Where no class has a positive sum of
         similarities, the class with the largest sum has all.
         """
-        near, positions = nearest_references(queries, references, min(self.k, len(references)))
-        weights = near.double() if self.temperature is None else torch.softmax(near.double() / self.temperature, dim=1)
-        votes = weights.new_full((len(queries), n_classes), -torch.inf)
-        votes.scatter_reduce_(1, labels[positions], weights, "sum", include_self=False)
+        similarities, positions = nearest_references(queries, references, min(self.k, len(references)))
+        return self.shares(similarities, labels[positions], n_classes)
+
+    def shares(self, similarities: Tensor, classes: Tensor, n_classes: int) -> Tensor:
+        """Return the share of each class (n, n_classes) from the nearest references (n, k or more), nearest first."""
+        near = similarities[:, : self.k].double()
+        weights = near if self.temperature is None else torch.softmax(near / self.temperature, dim=1)
+        votes = weights.new_full((len(near), n_classes), -torch.inf)
+        votes.scatter_reduce_(1, classes[:, : self.k], weights, "sum", include_self=False)
         positive = votes.clamp_min(0)
         total = positive.sum(dim=1, keepdim=True)
         winner = one_hot(votes.argmax(dim=1), n_classes).double()
@@ -75,19 +81,35 @@ class ClassMeans:
 
 
 KNN, DINO, LIGHTLY, MEANS = Votes(k=5), Votes(k=20, temperature=0.07), Votes(k=200, temperature=0.1), ClassMeans()
-MEASURED: dict[str, tuple[str, Classifier]] = {
-    "dino": ("20-NN (DINO)", DINO),
-    "lightly": ("200-NN (lightly)", LIGHTLY),
-    "means": ("class means", MEANS),
-}
+GROUP = "classifiers"
 
 
 def measure(outputs: ModelOutputs) -> dict[str, Metric]:
-    """Return, for each classifier that other metrics do not cover, 1 for each correct test image, else 0."""
+    """Return, for each classifier that other metrics do not cover, 1 for each correct test image, else 0.
+
+    Those that let more images vote than there are training images are left out: the largest class would win.
+    """
     train, test = outputs.train, outputs.test
     n_classes = int(torch.cat([train.labels, test.labels]).max()) + 1
-    metrics = {}
-    for name, (title, classifier) in MEASURED.items():
-        shares = classifier.probabilities(test.embeddings, train.embeddings, train.labels, n_classes)
-        metrics[name] = Metric(title, (shares.argmax(dim=1) == test.labels).double().cpu().numpy())
-    return metrics
+    votes = {"dino": ("20-NN (DINO)", DINO), "lightly": ("200-NN (lightly)", LIGHTLY)}
+    votes = {name: vote for name, vote in votes.items() if vote[1].k < len(train.labels)}
+    shares = {}
+    if votes:
+        k = max(classifier.k for _, classifier in votes.values())
+        order = train.labels.argsort(stable=True)  # ties go to the smaller label
+        similarities, ranks = nearest_references(test.embeddings, train.embeddings[order], k)  # one search for both
+        for name, (title, classifier) in votes.items():
+            shares[name] = (title, classifier.shares(similarities, train.labels[order][ranks], n_classes))
+    shares["means"] = (
+        "class means",
+        MEANS.probabilities(test.embeddings, train.embeddings, train.labels, n_classes),
+    )
+    return {
+        name: Metric(
+            title,
+            (found.argmax(dim=1) == test.labels).double().cpu().numpy(),
+            about=f"share of test images that are classified correctly by {CLASSIFIERS[name].about}",
+            group=GROUP,
+        )
+        for name, (title, found) in shares.items()
+    }

@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sincere.evaluation.model_outputs import Metric, ModelOutputs
 from sincere.evaluation.neighbours import find_neighbours
+from sincere.records.results import MAIN
+
+UNBALANCED = 1.5  # size of the largest class over that of the smallest from which on the first table shows both
 
 
 def measure(outputs: ModelOutputs) -> dict[str, Metric]:
-    """Return, for each k, 1 for each test image that its k nearest training images classify correctly, else 0."""
+    """Return, for each k, 1 for each test image that its k nearest training images classify correctly, else 0.
+
+    Where the classes of the test images differ in size, the balanced accuracy of the smallest k is added.
+    """
     predictions, labels = outputs.neighbours.predictions, outputs.test.labels
     correct = {k: (predictions[k] == labels).double().cpu().numpy() for k in sorted(outputs.ks)}
-    return {f"knn{k}": Metric(f"{k}-NN accuracy", values) for k, values in correct.items()}
+    metrics = {f"knn{k}": Metric(f"{k}-NN accuracy", values) for k, values in correct.items()}
+    sizes = labels.bincount()
+    sizes = sizes[sizes > 0]
+    if bool((sizes != sizes[0]).any()):
+        k, group = min(correct), MAIN if int(sizes.max()) >= UNBALANCED * int(sizes.min()) else "classifiers"
+        values = balanced_values(correct[k], labels.cpu().numpy())
+        about = "mean of the accuracies of the classes, so that a small class counts as much as a large one"
+        metrics[f"knn{k}_balanced"] = Metric(f"{k}-NN balanced", values, about=about, group=group)
+    return metrics
+
+
+def balanced_values(correct: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return values (n,) whose mean is the mean over classes of their accuracy.
+
+    The value of an image is that mean plus its influence on it, n / (C n_c) (correct - accuracy of its class c).
+
+    Example:
+        >>> float(balanced_values(np.array([1.0, 1.0, 1.0, 0.0]), np.array([0, 0, 0, 1])).mean())
+        0.5
+    """
+    _, classes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    accuracies = np.bincount(classes, weights=correct) / sizes
+    influence = len(labels) / (len(sizes) * sizes[classes]) * (correct - accuracies[classes])
+    values: NDArray[np.float64] = accuracies.mean() + influence
+    return values
 
 
 def accuracy_1nn(

@@ -11,9 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sincere.evaluation.model_outputs import Metric, ModelOutputs
-from sincere.records.histograms import Histogram
-
-LOW, HIGH, N_BINS = -1.0, 1.0, 100
+from sincere.records.histograms import Histogram, bin_range
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,13 @@ def measure(outputs: ModelOutputs) -> dict[str, Metric]:
     return {"margin": Metric("margin", pairs, share=False)}
 
 
-def margin(target: ArrayLike, noise: ArrayLike) -> Margin:
+def margin(target: ArrayLike, noise: ArrayLike, *, bins: tuple[float, float, int] | None = None) -> Margin:
     """Return the margin over all images, from the target and noise similarity of each.
+
+    Args:
+        target: Similarity to the nearest image of the same class (n,).
+        noise: Similarity to the nearest image of another class (n,).
+        bins: Low end, high end and number of bins of both histograms; by default they suit the similarities.
 
     Example:
         >>> margin([0.9, 0.8, 0.7], [0.1, 0.2, 0.3]).margin
@@ -58,16 +61,25 @@ def margin(target: ArrayLike, noise: ArrayLike) -> Margin:
     target_median, noise_median = (
         float(np.median(values)) if len(values) else float("nan") for values in (targets, noises)
     )
-    return Margin(target_median, noise_median, len(targets), histogram(targets), histogram(noises))
+    low, high, n_bins = bins or bins_for(targets, noises)
+    histograms = (histogram(values, low, high, n_bins) for values in (targets, noises))
+    return Margin(target_median, noise_median, len(targets), *histograms)
 
 
 def class_margins(target: ArrayLike, noise: ArrayLike, labels: ArrayLike, n_classes: int) -> list[Margin]:
-    """Return the margin over the images of each class."""
+    """Return the margin over the images of each class; the bins of their histograms are those of all images."""
     targets, noises, classes = np.asarray(target), np.asarray(noise), np.asarray(labels)
-    return [margin(targets[classes == c], noises[classes == c]) for c in range(n_classes)]
+    bins = bins_for(targets, noises)
+    return [margin(targets[classes == c], noises[classes == c], bins=bins) for c in range(n_classes)]
 
 
-def histogram(values: NDArray[np.float64]) -> Histogram:
-    """Return a histogram over [-1, 1]; values rounded beyond the ends are counted in the outermost bins."""
-    counts, _ = np.histogram(np.clip(values, LOW, HIGH), bins=N_BINS, range=(LOW, HIGH))
-    return Histogram(LOW, HIGH, tuple(int(count) for count in counts))
+def bins_for(targets: NDArray[np.floating], noises: NDArray[np.floating]) -> tuple[float, float, int]:
+    """Return low end, high end and number of the bins that suit these similarities; [-1, 1] without any."""
+    both = np.concatenate([targets, noises])
+    return bin_range(float(both.min()), float(both.max())) if len(both) else bin_range(-1.0, 1.0)
+
+
+def histogram(values: NDArray[np.float64], low: float, high: float, n_bins: int) -> Histogram:
+    """Return a histogram; values beyond the ends, as by rounding, are counted in the outermost bins."""
+    counts, _ = np.histogram(np.clip(values, low, high), bins=n_bins, range=(low, high))
+    return Histogram(low, high, tuple(int(count) for count in counts))

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sincere.errors import DataError
-from sincere.evaluation.neighbours import Neighbours, find_neighbours
+from sincere.evaluation.neighbours import N_KEPT, Neighbours, find_neighbours
+from sincere.records.results import MAIN, Better
 
 if TYPE_CHECKING:
     from sincere.evaluation.probe import Probe
@@ -55,14 +56,14 @@ class ModelOutputs:
 
     @cached_property
     def neighbours(self) -> Neighbours:
-        """Nearest training images of each test image; k = 1 is always included.
+        """Nearest training images of each test image; k = 1, and the 5 that the report shows, are always included.
 
         Raises:
             DataError: A class of the test part has no training image, or there is one class only.
             InputValueError: A k is larger than the number of training images.
         """
         train, test = self.train, self.test
-        ks = sorted({1, *self.ks})
+        ks = sorted({1, min(N_KEPT, len(train.labels)), *self.ks})
         neighbours = find_neighbours(test.embeddings, test.labels, train.embeddings, train.labels, ks=ks)
         if bool((neighbours.target_position < 0).any()):
             label = int(test.labels[neighbours.target_position < 0][0])
@@ -80,8 +81,14 @@ class Metric:
         title: Title in tables.
         values: Values (n,), whose mean is the metric, or (n, 2), whose difference of medians is the metric.
         share: Whether the metric is a fraction of the test images, shown in per cent.
+        about: How to read it, in one sentence; empty where the title says it.
+        better: Which direction is better; None if that depends on the purpose.
+        group: Table that shows it: "main", or another one with this title.
     """
 
     title: str
     values: NDArray[np.float64]
     share: bool = True
+    about: str = ""
+    better: Better | None = "higher"
+    group: str = MAIN

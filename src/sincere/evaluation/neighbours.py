@@ -19,6 +19,7 @@ from sincere.evaluation.inputs import check_search
 CHUNK = 64  # references in a chunk, or fewer where classes are small
 BLOCK_ROWS, BLOCK_BYTES = 1024, 2**28  # queries in a block at most, and memory of their similarities
 
+N_KEPT = 5  # nearest references that are returned, for display
 FEW = 8  # up to this k the largest values are selected one by one; for more, all are sorted
 
 
@@ -32,6 +33,9 @@ class Neighbours:
         target_position: Position of that reference (n,); -1 if there is none.
         noise_similarity: Similarity to the nearest reference of another class (n,); -inf if there is none.
         noise_position: Position of that reference (n,); -1 if there is none.
+        nearest_similarity: Similarity to the nearest references of any class (n, k), the nearest first; k is 5, or the
+            largest number that votes if that is smaller.
+        nearest_position: Positions of these references (n, k). The first decides the prediction for k = 1.
     """
 
     predictions: dict[int, Tensor]
@@ -39,6 +43,8 @@ class Neighbours:
     target_position: Tensor
     noise_similarity: Tensor
     noise_position: Tensor
+    nearest_similarity: Tensor
+    nearest_position: Tensor
 
 
 @torch.no_grad()
@@ -79,9 +85,9 @@ def find_neighbours(
         own = None if leave_out is None else leave_out[rows]
         parts.append(table.search(queries[rows], query_classes[rows], ks, own))
     votes, columns = [part[0] for part in parts], [part[1] for part in parts]
-    target, target_at, noise, noise_at = (torch.cat(column) for column in zip(*columns, strict=True))
+    target, target_at, noise, noise_at, near, near_at = (torch.cat(column) for column in zip(*columns, strict=True))
     predictions = {k: classes[torch.cat([vote[k] for vote in votes])] for k in ks}
-    return Neighbours(predictions, target, target_at, noise, noise_at)
+    return Neighbours(predictions, target, target_at, noise, noise_at, near, near_at)
 
 
 class _ClassTable:
@@ -112,7 +118,7 @@ class _ClassTable:
 
     def search(
         self, queries: Tensor, query_classes: Tensor, ks: Sequence[int], own: Tensor | None
-    ) -> tuple[dict[int, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]]:
+    ) -> tuple[dict[int, Tensor], tuple[Tensor, ...]]:
         similarities = self.workspace[: len(queries)]
         torch.mm(queries, self.references.T, out=similarities)
         similarities[:, self.padding] = -torch.inf
@@ -133,7 +139,8 @@ class _ClassTable:
             # A class without a vote must not win against classes whose votes are negative.
             voted = torch.zeros_like(weights, dtype=torch.bool).scatter_(1, near_classes[:, :k], True)
             votes[k] = weights.masked_fill(~voted, -torch.inf).argmax(dim=1)
-        return votes, (*self._first(target), *self._first(noise))
+        shown = near[:, :N_KEPT], self.positions[near_slots[:, :N_KEPT]]
+        return votes, (*self._first(target), *self._first(noise), *shown)
 
     def _first(self, nearest: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Return similarity and position of the nearest reference of each row."""
@@ -179,12 +186,19 @@ def _largest(candidates: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def nearest_references(queries: Tensor, references: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return similarities and positions (n, k) of the k nearest references of each query, the nearest first.
 
+    Ties go to the first reference: sort them by class for the order of `find_neighbours`.
+
     Raises:
         DataError: An embedding is not finite.
         InputValueError: k is larger than the number of references.
     """
     check_search("neighbours", queries, references, (k,), None)
     n_rows = max(1, BLOCK_BYTES // (len(references) * references.element_size()))
-    parts = [(block @ references.T).topk(k, dim=1) for block in queries.split(n_rows)]
+    parts = []
+    for block in queries.split(n_rows):
+        all_similarities = block @ references.T
+        best = _first_largest(all_similarities, k).sort(dim=1).values
+        near, at = all_similarities.gather(1, best).sort(dim=1, descending=True, stable=True)
+        parts.append((near, best.gather(1, at)))
     similarities, positions = (torch.cat(column) for column in zip(*parts, strict=True))
     return similarities, positions

@@ -6,13 +6,11 @@ t-SNE: van der Maaten and Hinton 2008, https://www.jmlr.org/papers/v9/vandermaat
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 MOST_POINTS = 2000
 FEWEST_FOR_TSNE = 30
-N_NEIGHBOURS = 5
 
 
 def sample_positions(n: int, *, most: int = MOST_POINTS) -> NDArray[np.int64]:
@@ -33,11 +31,3 @@ def project_2d(embeddings: Tensor) -> tuple[NDArray[np.float32], str]:
         return np.pad(points, ((0, 0), (0, 2 - points.shape[1]))).astype(np.float32), "PCA"
     perplexity = min(30.0, (len(z) - 1) / 3)
     return TSNE(init="pca", perplexity=perplexity, random_state=0).fit_transform(z).astype(np.float32), "t-SNE"
-
-
-def nearest_others(embeddings: Tensor, k: int = N_NEIGHBOURS) -> NDArray[np.int64]:
-    """Return the positions (n, k) of the k nearest others of each embedding (n, d) of unit length, nearest first."""
-    similarities = embeddings @ embeddings.T
-    similarities.fill_diagonal_(-torch.inf)
-    nearest: NDArray[np.int64] = similarities.topk(min(k, len(embeddings) - 1), dim=1).indices.cpu().numpy()
-    return nearest

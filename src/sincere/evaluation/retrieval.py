@@ -37,7 +37,7 @@ def measure(outputs: ModelOutputs) -> dict[str, Metric]:
     named = {"precision1": ("precision@1", retrieval.recall[1])}
     named |= {f"recall{k}": (f"recall@{k}", retrieval.recall[k]) for k in ks if k > 1}
     named |= {"r_precision": ("R-precision", retrieval.r_precision), "map_at_r": ("MAP@R", retrieval.map_at_r)}
-    return {name: Metric(title, values.cpu().numpy()) for name, (title, values) in named.items()}
+    return {name: Metric(title, values.cpu().numpy(), group="retrieval") for name, (title, values) in named.items()}
 
 
 @torch.no_grad()

@@ -19,19 +19,22 @@ from sincere.evaluation.model_outputs import Metric, ModelOutputs
 from sincere.evaluation.neighbours import nearest_references
 
 SHRINKAGE = 1e-3  # share of the mean variance that is added to each, so that the covariance can be inverted
-KNOWN_KEPT = 0.95  # share of known images that pass, where false alarms on unknown ones are counted
-Score = Callable[[Tensor, Tensor, Tensor], Tensor]
+KNOWN_KEPT = 0.95  # share of known images that pass, where those of unknown classes that pass are counted
+STEP = 0.03  # of the true positive rate, to both sides, over which the slope of the ROC curve is taken
+GROUP = "unknown classes"
+Score = Callable[[Tensor], Tensor]  # embeddings (n, d) to scores (n,)
+Scores = NDArray[np.float64]
 
 
-def nearest_score(queries: Tensor, references: Tensor, labels: Tensor) -> Tensor:
-    """Return the largest similarity of each query (n,) to a reference; `labels` do not matter."""
-    return nearest_references(queries, references, 1)[0][:, 0]
+def nearest_score(references: Tensor, labels: Tensor) -> Score:
+    """Return a score of embeddings: the largest similarity to a reference; `labels` do not matter."""
+    return lambda queries: nearest_references(queries, references, 1)[0][:, 0]
 
 
 @torch.no_grad()
-def mahalanobis_score(queries: Tensor, references: Tensor, labels: Tensor) -> Tensor:
-    """Return minus the squared Mahalanobis distance of each query (n,) to the nearest class mean."""
-    references, queries = references.double(), queries.double()
+def mahalanobis_score(references: Tensor, labels: Tensor) -> Score:
+    """Return a score of embeddings: minus the squared Mahalanobis distance to the nearest class mean."""
+    references = references.double()
     classes, ids = torch.unique(labels, return_inverse=True)
     counts = torch.bincount(ids).double()[:, None]
     means = references.new_zeros(len(classes), references.shape[1]).index_add_(0, ids, references) / counts
@@ -41,11 +44,16 @@ def mahalanobis_score(queries: Tensor, references: Tensor, labels: Tensor) -> Te
     variance = covariance.diagonal().mean().clamp_min(1e-12)
     shrunk = covariance + SHRINKAGE * variance * torch.eye(dimension, dtype=torch.float64, device=covariance.device)
     factor = torch.linalg.cholesky(shrunk)
-    white_queries, white_means = (torch.linalg.solve_triangular(factor, x.T, upper=False).T for x in (queries, means))
-    return -torch.cdist(white_queries, white_means).square().amin(dim=1)
+
+    def white(vectors: Tensor) -> Tensor:
+        columns: Tensor = torch.linalg.solve_triangular(factor, vectors.double().T, upper=False)
+        return columns.T
+
+    white_means = white(means)
+    return lambda queries: -torch.cdist(white(queries), white_means).square().amin(dim=1)
 
 
-SCORES: dict[str, Score] = {"nearest": nearest_score, "mahalanobis": mahalanobis_score}
+SCORES: dict[str, Callable[[Tensor, Tensor], Score]] = {"nearest": nearest_score, "mahalanobis": mahalanobis_score}
 
 
 def p_values(scores: Tensor, held_out: Tensor) -> Tensor:
@@ -62,11 +70,11 @@ def p_values(scores: Tensor, held_out: Tensor) -> Tensor:
     return (1 + below).double() / (1 + len(held_out))
 
 
-def measure_unknown(outputs: ModelOutputs) -> tuple[dict[str, Metric], dict[str, float]]:
-    """Return the AUROC of each score, for every known test image, and the false-positive rates by score.
+def measure_unknown(outputs: ModelOutputs) -> dict[str, Metric]:
+    """Return AUROC and FPR95 of each score, with a value for every known test image, then for every unknown one.
 
-    The value of a known image is the share of unknown images that score below it; their mean is the AUROC. So its
-    confidence interval is over known test images, and differences between losses are paired by them.
+    Their means are the metrics, and confidence intervals are over known and unknown images: the values are those of
+    DeLong et al. 1988 (https://doi.org/10.2307/2531595) for the AUROC, see `auroc_values`, and `fpr95_values`.
 
     Raises:
         DataError: There are no unknown images.
@@ -74,35 +82,64 @@ def measure_unknown(outputs: ModelOutputs) -> tuple[dict[str, Metric], dict[str,
     train, test, unknown = outputs.train, outputs.test, outputs.unknown
     if unknown is None:
         raise DataError("unknown: the data have no classes that were left out")
-    metrics, rates = {}, {}
-    for name, score in SCORES.items():
-        known_scores, unknown_scores = (
-            score(part.embeddings, train.embeddings, train.labels).double().cpu().numpy() for part in (test, unknown)
-        )
-        metrics[f"unknown_{name}"] = Metric(f"AUROC unknown ({name})", auroc_terms(known_scores, unknown_scores))
-        rates[name] = false_positive_rate(known_scores, unknown_scores)
-    return metrics, rates
+    metrics = {}
+    for name, fitted in SCORES.items():
+        score = fitted(train.embeddings, train.labels)
+        scores = [score(part.embeddings).double().cpu().numpy() for part in (test, unknown)]
+        auroc = "probability that an image of a known class scores above one of an unknown class: 50% is chance"
+        passing = "share of unknown images that pass for known at the threshold that 95% of the known ones pass"
+        metrics[f"auroc_{name}"] = Metric(f"AUROC ({name})", auroc_values(*scores), about=auroc, group=GROUP)
+        values = fpr95_values(*scores)
+        metrics[f"fpr95_{name}"] = Metric(f"FPR95 ({name})", values, about=passing, better="lower", group=GROUP)
+    return metrics
 
 
-def auroc_terms(known: NDArray[np.float64], unknown: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the share of unknown scores below each known one (n,), where ties count half; the mean is the AUROC.
+def auroc_values(known: Scores, unknown: Scores) -> Scores:
+    """Return values (n + u,) whose mean is the AUROC of n known and u unknown scores; ties count half.
+
+    The value of an image is the AUROC plus its influence on it: the share of the images of the other kind that it is
+    ordered correctly with, minus the AUROC, weighted so that known and unknown images count alike.
 
     Example:
-        >>> auroc_terms(np.array([3.0, 2.0]), np.array([1.0, 2.0])).tolist()
-        [1.0, 0.75]
+        >>> round(float(auroc_values(np.array([3.0, 2.0]), np.array([1.0, 2.0])).mean()), 6)
+        0.875
     """
-    ordered = np.sort(unknown)
-    below, upto = (np.searchsorted(ordered, known, side=side) for side in ("left", "right"))
-    terms: NDArray[np.float64] = (below + upto) / (2 * len(unknown))
-    return terms
+    of_known, of_unknown = _share_below(unknown, known), 1 - _share_below(known, unknown)
+    auroc = float(of_known.mean())
+    return auroc + _stacked(of_known - auroc, of_unknown - auroc)
 
 
-def false_positive_rate(known: NDArray[np.float64], unknown: NDArray[np.float64]) -> float:
-    """Return the share of unknown images that pass for known, at the threshold that 95% of the known ones pass.
+def fpr95_values(known: Scores, unknown: Scores) -> Scores:
+    """Return values (n + u,) whose mean is the share of unknown scores at or above the threshold of 95% of the known.
+
+    The influence of a known image is through the threshold: with F the false positive rate as a function of the true
+    one, it is -F'(0.95) ([it passes] - 0.95), with the slope taken between true positive rates of 0.92 and 0.98.
 
     Example:
-        >>> false_positive_rate(np.arange(100.0), np.array([1.0, 50.0]))
+        >>> round(float(fpr95_values(np.arange(100.0), np.array([1.0, 50.0])).mean()), 6)
         0.5
     """
-    threshold = np.quantile(known, 1 - KNOWN_KEPT, method="higher")
-    return float((unknown >= threshold).mean())
+    ordered = np.sort(known)
+    # Thresholds that at least these shares of the known images pass; 0.05 n may round to a little below n / 20.
+    rates = (KNOWN_KEPT, KNOWN_KEPT + STEP, KNOWN_KEPT - STEP)
+    threshold, lower, higher = (ordered[int((1 - rate) * len(known) + 1e-9)] for rate in rates)
+    passes = (unknown >= threshold).astype(np.float64)
+    rise, run = ((scores >= lower).mean() - (scores >= higher).mean() for scores in (unknown, known))
+    slope = rise / run if run else 0.0  # fewer than a few dozen known images have one threshold for all rates
+    kept = (known >= threshold).astype(np.float64)
+    return float(passes.mean()) + _stacked(-slope * (kept - kept.mean()), passes - passes.mean())
+
+
+def _share_below(scores: Scores, of: Scores) -> Scores:
+    """Return the share of scores below each of `of`, where ties count half."""
+    ordered = np.sort(scores)
+    below, upto = (np.searchsorted(ordered, of, side=side) for side in ("left", "right"))
+    shares: Scores = (below + upto) / (2 * len(scores))
+    return shares
+
+
+def _stacked(known: Scores, unknown: Scores) -> Scores:
+    """Return influences of both kinds of images, each with mean 0, such that the variance of their mean is right."""
+    n, u = len(known), len(unknown)
+    stacked: Scores = np.concatenate([known * ((n + u) / n), unknown * ((n + u) / u)])
+    return stacked

@@ -314,7 +314,8 @@ def load_model(folder: Path) -> EmbeddingModel:
     try:
         arrays, _ = read_tensors(folder / WEIGHTS, remedy=REMEDY)
     except FileNotFoundError as error:
-        raise DataError(f"{folder}: holds no model; {WEIGHTS} is missing") from error
+        remedy = f"a run has it when it is finished: `sincere train --resume --out {folder}`"
+        raise DataError(f"{folder}: holds no model; {WEIGHTS} is missing; {remedy}") from error
     weights = {name: torch.from_numpy(array) for name, array in arrays.items()}
     model = build_model(spec)
     try:

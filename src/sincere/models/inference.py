@@ -57,20 +57,14 @@ class InferenceEncoder(nn.Module):
         parts = images.split(min(max(1, PIXELS // pixels), MOST_IMAGES))  # whatever the number of threads
         if n_threads == 1:
             return torch.cat([self._features(part) for part in parts])
-        half = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
         pool = ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,))
         try:
-            return torch.cat(list(pool.map(lambda part: self._in_thread(part, half), parts)))
+            return torch.cat(list(pool.map(self._features, parts)))
         finally:
             pool.shutdown(cancel_futures=True)
             torch.set_num_threads(n_threads)  # else threads that are started later would take the number of the pool's
 
-    def _in_thread(self, images: Tensor, half: torch.dtype | None) -> Tensor:
-        """Return features, in the arithmetic of the caller: autocast holds for one thread only."""
-        with torch.autocast("cpu", half or torch.bfloat16, enabled=half is not None):
-            return self._features(images)
-
-    @torch.no_grad()  # which holds for one thread only, too
+    @torch.no_grad()  # which holds for one thread only
     def _features(self, images: Tensor) -> Tensor:
         features: Tensor = self.network(self.prepare(images))
         return features

@@ -16,6 +16,7 @@ from sincere.records.npz import read_arrays, write_arrays
 T = TypeVar("T")
 PER_IMAGE, MAP = "per_image.npz", "map.npz"
 REMEDY = "evaluate the run again"
+LARGEST_PICTURE = 256  # side of a thumbnail in pixels
 _VALUE = "value_"  # before the name of a metric
 
 
@@ -29,7 +30,11 @@ class PerImage:
         predictions: Class of the nearest training image (n,).
         target_ids: Nearest training image of the same class (n,).
         noise_ids: Nearest training image of another class (n,).
-        values: For each metric (n,), whose mean is its value, or (n, 2), whose difference of medians is.
+        unknown_ids: Which test images of unknown classes (u,); empty without any.
+        values: For each metric (n,), whose mean is its value, or (n, 2), whose difference of medians is. Metrics of
+            unknown classes have a value for every known image, then for every unknown one (n + u,).
+        texts: File name or text of each (n,); None without.
+        unknown_texts: File name or text of each image of unknown classes (u,); None without.
     """
 
     ids: NDArray[np.int64]
@@ -37,13 +42,18 @@ class PerImage:
     predictions: NDArray[np.int64]
     target_ids: NDArray[np.int64]
     noise_ids: NDArray[np.int64]
+    unknown_ids: NDArray[np.int64]
     values: dict[str, NDArray[np.float64]]
+    texts: NDArray[np.str_] | None = None
+    unknown_texts: NDArray[np.str_] | None = None
 
     def write(self, folder: Path) -> str:
         """Write per_image.npz and return the SHA-256 of its bytes."""
         plain = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "values"}
         values = {_VALUE + name: array for name, array in self.values.items()}
-        return write_arrays(folder / PER_IMAGE, {**plain, **values})
+        return write_arrays(
+            folder / PER_IMAGE, {name: array for name, array in {**plain, **values}.items() if array is not None}
+        )
 
     @classmethod
     def read(cls, folder: Path, expected: str | None = None) -> Self:
@@ -64,8 +74,13 @@ class PerImage:
         _check(path, "ids", n > 0)
         for name in ("ids", "labels", "predictions", "target_ids", "noise_ids"):
             _check(path, name, _is_count(getattr(record, name), (n,)))
+        _check(path, "unknown_ids", _is_count(record.unknown_ids, (record.unknown_ids.size,)))
+        for name, shape in (("texts", (n,)), ("unknown_texts", record.unknown_ids.shape)):
+            if (texts := getattr(record, name)) is not None:
+                _check(path, name, texts.dtype.kind == "U" and texts.shape == shape)
         for name, array in values.items():
-            _check(path, printable(name), array.dtype.kind in "fbiu" and array.shape in ((n,), (n, 2)))
+            shapes = ((n,), (n, 2), (n + len(record.unknown_ids),))
+            _check(path, printable(name), array.dtype.kind in "fbiu" and array.shape in shapes)
             if not np.isfinite(array).all():
                 raise DataError(f"{path}: {printable(name)} is not finite for every image; {REMEDY}")
         return record
@@ -80,10 +95,17 @@ class EmbeddingMap:
         labels: Their classes (m,).
         predictions: Class of the nearest training image (m,).
         points: Where they are (m, 2).
-        neighbours: Positions in this map of the images nearest by cosine similarity (m, k), the nearest first.
+        neighbours: The training images nearest by cosine similarity (m, k), the nearest first, as positions in the
+            arrays below; the first decides the prediction.
+        similarities: Cosine similarities to them (m, k).
+        train_ids: Which image of the source each training image is (t,), those that are somebody's nearest first.
+        train_labels: Their classes (t,).
         thumbnails: Pixels (m, h, w, c), uint8, c = 1 or 3; None where the samples are features.
+        train_thumbnails: Pixels of the first u training images (u, h, w, c), where u may be smaller than t; None where
+            the samples are features.
         method: "t-SNE" or "PCA".
         texts: A text or path for each (m,); None without.
+        train_texts: A text or path for each training image (t,); None without.
     """
 
     ids: NDArray[np.int64]
@@ -91,9 +113,14 @@ class EmbeddingMap:
     predictions: NDArray[np.int64]
     points: NDArray[np.float32]
     neighbours: NDArray[np.int64]
+    similarities: NDArray[np.float32]
+    train_ids: NDArray[np.int64]
+    train_labels: NDArray[np.int64]
     thumbnails: NDArray[np.uint8] | None
+    train_thumbnails: NDArray[np.uint8] | None
     method: str
     texts: NDArray[np.str_] | None = None
+    train_texts: NDArray[np.str_] | None = None
 
     def write(self, folder: Path) -> str:
         """Write map.npz and return the SHA-256 of its bytes."""
@@ -117,21 +144,33 @@ class EmbeddingMap:
         arrays = _read(path, expected)
         method = arrays.pop("method", np.array(""))
         _check(path, "method", method.ndim == 0 and method.dtype.kind == "U")
-        record = _made(cls, path, {"thumbnails": None, **arrays, "method": printable(str(method))})
-        m = len(record.ids) if record.ids.ndim else 0
+        absent = {"thumbnails": None, "train_thumbnails": None}
+        record = _made(cls, path, {**absent, **arrays, "method": printable(str(method))})
+        m, t = (len(ids) if ids.ndim else 0 for ids in (record.ids, record.train_ids))
         for name in ("ids", "labels", "predictions"):
             _check(path, name, _is_count(getattr(record, name), (m,)))
+        for name in ("train_ids", "train_labels"):
+            _check(path, name, _is_count(getattr(record, name), (t,)))
         k = record.neighbours.shape[-1] if record.neighbours.ndim == 2 else 0
-        _check(path, "neighbours", _is_count(record.neighbours, (m, k)) and bool((record.neighbours < m).all()))
-        _check(path, "points", record.points.dtype.kind == "f" and record.points.shape == (m, 2))
-        _check(path, "points", bool(np.isfinite(record.points).all()))
-        pixels, texts = record.thumbnails, record.texts
-        if pixels is not None:
-            _check(path, "thumbnails", pixels.dtype == np.uint8 and pixels.ndim == 4 and len(pixels) == m)
-            _check(path, "thumbnails", pixels.shape[-1] in (1, 3) and min(pixels.shape[1:3]) > 0)
-        if texts is not None:
-            _check(path, "texts", texts.dtype.kind == "U" and texts.shape == (m,))
+        _check(path, "neighbours", _is_count(record.neighbours, (m, k)) and bool((record.neighbours < t).all()))
+        for name, shape in (("points", (m, 2)), ("similarities", (m, k))):
+            values = getattr(record, name)
+            _check(path, name, values.dtype.kind == "f" and values.shape == shape and bool(np.isfinite(values).all()))
+        if (pixels := record.thumbnails) is not None:
+            _check(path, "thumbnails", is_pictures(pixels) and len(pixels) == m)
+        if (pixels := record.train_thumbnails) is not None:
+            _check(path, "train_thumbnails", is_pictures(pixels) and len(pixels) <= t)
+        for name, n in (("texts", m), ("train_texts", t)):
+            if (texts := getattr(record, name)) is not None:
+                _check(path, name, texts.dtype.kind == "U" and texts.shape == (n,))
         return record
+
+
+def is_pictures(pixels: NDArray[Any]) -> bool:
+    """Return whether an array holds small pictures (n, h, w, c), uint8, with 1 or 3 channels."""
+    if pixels.dtype != np.uint8 or pixels.ndim != 4:
+        return False
+    return pixels.shape[-1] in (1, 3) and 0 < min(pixels.shape[1:3]) <= max(pixels.shape[1:3]) <= LARGEST_PICTURE
 
 
 def _is_count(array: NDArray[Any], shape: tuple[int, ...]) -> bool:

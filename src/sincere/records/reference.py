@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sincere.errors import DataError
+from sincere.records.config import CONFIG
 from sincere.records.tensors import read_tensors, write_tensors
 
 REFERENCE = "reference.safetensors"
@@ -64,7 +65,9 @@ class Reference:
         Raises:
             DataError: It is missing or damaged.
         """
-        path, remedy = folder / REFERENCE, f"`sincere evaluate {folder}` writes it"
+        path = folder / REFERENCE
+        is_run = (folder / CONFIG).is_file()
+        remedy = f"`sincere evaluate {folder}` writes it" if is_run else "export the run again, with its reference set"
         try:
             arrays, about = read_tensors(path, remedy=remedy)
         except FileNotFoundError as error:

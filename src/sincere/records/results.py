@@ -23,6 +23,8 @@ FIGURE_FILES = {f"{name}.{suffix}" for name in FIGURE_NAMES for suffix in FIGURE
 Scope = Literal["losses", "trained models"]
 ABOUT_LOSSES: Scope = "losses"
 ABOUT_MODELS: Scope = "trained models"
+MAIN = "main"  # the group of metrics that the first table shows
+Better = Literal["higher", "lower"]
 MOST_BINS = 10_000  # of a histogram
 LONGEST_KEY = 80  # characters of a key in a message
 REMEDY = "evaluate again"
@@ -69,6 +71,12 @@ class MetricAbout(Record):
     """Title in tables, such as "1-NN accuracy"."""
     share: bool
     """Whether it is a fraction of the test images, shown in per cent."""
+    about: Text = ""
+    """How to read it, in one sentence."""
+    better: Better | None = "higher"
+    """Which direction is better; null if that depends on the purpose. No value of such a metric is bold."""
+    group: Text = MAIN
+    """Table of the report that shows it: "main", or the title of another."""
 
 
 class DataAbout(Record):
@@ -86,6 +94,10 @@ class DataAbout(Record):
     """Content hash of the images and labels."""
     texts_digest: Text = ""
     """Content hash of the texts that the report shows; empty without texts."""
+    n_unknown: Count = 0
+    """Number of test images of unknown classes (--unknown-classes, --unknown-data)."""
+    unknown_digest: Text = ""
+    """Content hash of the images of unknown classes; empty without any."""
     noun: Literal["images", "samples"] = "images"
     """What the report calls them: "samples" where they are ready-made features."""
 
@@ -143,6 +155,8 @@ class ClassRow(Record):
 
     name: Text
     """Name of the class."""
+    n_train: Count | None = None
+    """Number of its training images; null in results of earlier versions."""
     n_test: Count
     """Number of its test images."""
     accuracy: Share | None
@@ -189,9 +203,9 @@ class Row(Record):
     """Settings of the run."""
     files: dict[Text, Text] = {}
     """SHA-256 of per_image.npz and map.npz, by name: arrays of another evaluation are noticed."""
-    fpr95: dict[Text, Share] = {}
-    """Share of the images of unknown classes that pass for known at the threshold that 95% of the known test images
-    pass, by score (nearest, mahalanobis); empty without --unknown-classes."""
+    train_accuracy: Share | None = None
+    """1-NN accuracy on training images, each left out in turn (a sample of up to 2,000): far above that on test images
+    where the model overfits. Null in results of earlier versions."""
 
 
 class Difference(Record):
@@ -213,6 +227,17 @@ class Difference(Record):
     """Whether the interval excludes 0. `scope` says what the interval is about."""
 
 
+class Baseline(Record):
+    """What is reached without training, to compare accuracies with."""
+
+    name: Text
+    """Name, such as "majority class"."""
+    about: Text
+    """What it is, in one sentence."""
+    accuracy: Estimate
+    """Its accuracy on the test images with a 95% confidence interval."""
+
+
 class LossSummary(Record):
     """The results of one loss over its seeds."""
 
@@ -225,7 +250,7 @@ class LossSummary(Record):
     seed_std: dict[Text, Annotated[float, Field(ge=0)]]
     """Standard deviation of each metric over the seeds; empty for a single seed."""
     bold: tuple[Text, ...]
-    """Metrics in which it is the best or not significantly below the best, where some loss is."""
+    """Metrics in which it is the best or not significantly worse than the best, where some loss is."""
 
 
 class Results(Record):
@@ -245,6 +270,8 @@ class Results(Record):
     """Differences between every two losses."""
     summaries: tuple[LossSummary, ...]
     """Results of each loss over its seeds."""
+    baselines: tuple[Baseline, ...] = ()
+    """What is reached without training."""
     scope: Scope = ABOUT_MODELS
     """What the intervals of summaries and differences are about. With three seeds or more: the losses, including the
     variation between seeds. With fewer: these trained models only, with the variation between test images alone."""
@@ -319,6 +346,7 @@ def _contradictions(results: Results) -> Iterator[str]:
         yield "differences must be of every two losses, once for each metric"
     tables = (*(row.metrics for row in rows), *(summary.metrics for summary in results.summaries))
     stated: list[Estimate | Difference] = [*results.differences, *(x for table in tables for x in table.values())]
+    stated += [baseline.accuracy for baseline in results.baselines]
     for x in stated:
         if not x.low <= x.high or max(map(abs, (x.estimate, x.low, x.high))) > LARGEST:
             yield f"an interval must have low <= high and values up to {LARGEST:g}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import math
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
@@ -16,6 +17,7 @@ from PIL import Image
 from sincere.report.markup import Content, Html, join, tag
 
 MOST_PNG_PIXELS = 1_000_000  # up to this size a picture is a lossless PNG, above a JPEG
+JPEG_QUALITY = 85
 
 
 def document(title: str, *content: Content, scripts: Sequence[str] = ()) -> str:
@@ -37,15 +39,30 @@ def asset(name: str) -> str:
     return (files("sincere.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def data_url(pixels: NDArray[np.uint8]) -> str:
-    """Return a picture (h, w, c) as an address that holds it."""
+def data_url(pixels: NDArray[np.uint8], *, most_png_pixels: int = MOST_PNG_PIXELS, quality: int = JPEG_QUALITY) -> str:
+    """Return a picture (h, w, c) as an address that holds it: a PNG, or above some size a JPEG."""
     image = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
-    lossless = image.width * image.height <= MOST_PNG_PIXELS
-    options: dict[str, Any] = {"optimize": True} if lossless else {"quality": 85, "subsampling": 0}
+    lossless = image.width * image.height <= most_png_pixels
+    options: dict[str, Any] = {"optimize": True} if lossless else {"quality": quality, "subsampling": 0}
     kind = "png" if lossless else "jpeg"
     file = io.BytesIO()
     image.save(file, format=kind, **options)
     return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def thumbnail_sheet(
+    pixels: NDArray[np.uint8], *, most_png_pixels: int = MOST_PNG_PIXELS, quality: int = JPEG_QUALITY
+) -> dict[str, Any]:
+    """Return thumbnails (n, h, w, c) side by side in one picture, with what the page needs to cut them out."""
+    n, height, width, channels = pixels.shape
+    columns = math.ceil(math.sqrt(n * height / width))  # about square
+    rows = math.ceil(n / columns)
+    filled = np.zeros((rows * columns, height, width, channels), dtype=np.uint8)
+    filled[:n] = pixels
+    sheet = filled.reshape(rows, columns, height, width, channels).swapaxes(1, 2)
+    joined = sheet.reshape(rows * height, columns * width, channels)
+    source = data_url(joined, most_png_pixels=most_png_pixels, quality=quality)
+    return {"n": n, "columns": columns, "width": width, "height": height, "source": source}
 
 
 def _policy(scripts: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from sincere.errors import DataError
 from sincere.records.arrays import MAP, EmbeddingMap
 from sincere.records.config import CONFIG, read_config
 from sincere.records.files import read_bytes, read_json
+from sincere.records.label_issues import LABEL_LIST, LabelList
 from sincere.records.log import METRICS, MetricsLog
 from sincere.records.manifest import MANIFEST
 from sincere.records.results import Results, Row
@@ -34,6 +35,7 @@ class Run:
         config: Text of config.toml, or the settings in the row where there is none.
         manifest: Content of manifest.json; empty where there is none.
         problems: Messages on missing or damaged files, by file name.
+        labels: Training samples whose label may be wrong; None where they were not looked for.
     """
 
     row: Row
@@ -42,6 +44,7 @@ class Run:
     config: str
     manifest: dict[str, Any]
     problems: dict[str, str]
+    labels: LabelList | None
 
     @property
     def name(self) -> str:
@@ -85,10 +88,12 @@ def read_evidence(folder: Path, *, files: bool) -> Evidence:
     """
     results = Results.read(folder)
     n_classes = len(results.data.class_names)
-    return Evidence(results, [_read(folder / row.folder, row, n_classes) for row in results.rows], files)
+    return Evidence(
+        results, [_read(folder / row.folder, row, n_classes, results.data.digest) for row in results.rows], files
+    )
 
 
-def _read(folder: Path, row: Row, n_classes: int) -> Run:
+def _read(folder: Path, row: Row, n_classes: int, digest: str) -> Run:
     problems: dict[str, str] = {}
     embedding_map = None
     try:
@@ -101,12 +106,25 @@ def _read(folder: Path, row: Row, n_classes: int) -> Run:
     elif len(log) < row.epochs and (folder / METRICS).exists():
         problems[METRICS] = f"{METRICS}: is truncated: it has {len(log)} of {row.epochs} epochs"
     config = _config(folder, row, problems)
-    return Run(row, log, embedding_map, config, _manifest(folder, problems), problems)
+    labels = _labels(folder, row, n_classes, digest, problems)
+    return Run(row, log, embedding_map, config, _manifest(folder, problems), problems, labels)
+
+
+def _labels(folder: Path, row: Row, n_classes: int, digest: str, problems: dict[str, str]) -> LabelList | None:
+    try:
+        found = LabelList.read(folder, n_classes)
+    except FileNotFoundError:  # nobody has looked for them
+        return None
+    except DataError as error:
+        problems[LABEL_LIST] = printable(str(error))
+        return None
+    return found if (found.data, found.epochs) == (digest, row.epochs) else None
 
 
 def _map(folder: Path, row: Row, n_classes: int) -> EmbeddingMap:
     embedding_map = EmbeddingMap.read(folder, row.files.get(MAP))
-    if max(embedding_map.labels.max(initial=0), embedding_map.predictions.max(initial=0)) >= n_classes:
+    labels = (embedding_map.labels, embedding_map.predictions, embedding_map.train_labels)
+    if max(array.max(initial=0) for array in labels) >= n_classes:
         raise DataError(f"{folder / MAP}: has labels beyond the {n_classes} classes; evaluate the run again")
     return embedding_map
 

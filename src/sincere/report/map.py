@@ -1,8 +1,7 @@
-"""Data of the interactive maps: the same test samples under every loss, with texts or one sheet of thumbnails."""
+"""Data of the interactive maps: the same test samples under every loss, and the training samples nearest to them."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,8 +13,9 @@ from numpy.typing import NDArray
 from sincere.catalog import loss_title
 from sincere.checks import printable
 from sincere.records.arrays import EmbeddingMap
-from sincere.report.document import data_url
+from sincere.report.document import thumbnail_sheet
 from sincere.report.evidence import Run
+from sincere.report.gallery import build_galleries
 
 LONGEST_TEXT = 200  # characters of a text on the page
 STEPS = 4095  # coordinates on the page are integers from 0 to this
@@ -55,11 +55,12 @@ def map_data(planes: Sequence[Plane]) -> dict[str, Any]:
     """Return the data with which the page draws the maps.
 
     `sheets` holds what does not depend on the loss: ids, labels, texts and thumbnails; maps of the same images share a
-    sheet.
+    sheet. `galleries` holds the same of the training images that are nearest to them under one loss or another.
     """
     sheets: list[EmbeddingMap] = []
     maps = []
-    for plane in planes:
+    galleries, of_maps = build_galleries([plane.map for plane in planes])
+    for plane, (gallery, nearest) in zip(planes, of_maps, strict=True):
         embedding_map = plane.map
         same = (i for i, sheet in enumerate(sheets) if _same_images(sheet, embedding_map))
         index = next(same, len(sheets))
@@ -71,11 +72,13 @@ def map_data(planes: Sequence[Plane]) -> dict[str, Any]:
                 "sheet": index,
                 "points": (STEPS * plane.unit).round().astype(int).ravel().tolist(),
                 "predictions": embedding_map.predictions.tolist(),
-                "neighbours": embedding_map.neighbours.tolist(),
+                "gallery": gallery,
+                "neighbours": nearest,
+                "similarities": embedding_map.similarities.astype(np.float64).round(5).tolist(),
                 "label_positions": {label: at.round(4).tolist() for label, at in plane.label_positions().items()},
             }
         )
-    return {"steps": STEPS, "maps": maps, "sheets": [_sheet(sheet) for sheet in sheets]}
+    return {"steps": STEPS, "maps": maps, "sheets": [_sheet(sheet) for sheet in sheets], "galleries": galleries}
 
 
 def _same_images(one: EmbeddingMap, other: EmbeddingMap) -> bool:
@@ -88,20 +91,5 @@ def _sheet(embedding_map: EmbeddingMap) -> dict[str, Any]:
         "ids": embedding_map.ids.tolist(),
         "labels": embedding_map.labels.tolist(),
         "texts": None if texts is None else [printable(text)[:LONGEST_TEXT] for text in texts.tolist()],
-        "thumbnails": None if thumbnails is None else _thumbnails(thumbnails),
+        "thumbnails": None if thumbnails is None else thumbnail_sheet(thumbnails),
     }
-
-
-def _thumbnails(pixels: NDArray[np.uint8]) -> dict[str, Any]:
-    n, height, width = pixels.shape[:3]
-    columns = math.ceil(math.sqrt(n * height / width))  # about square
-    return {"columns": columns, "width": width, "height": height, "source": data_url(_tiled(pixels, columns))}
-
-
-def _tiled(thumbnails: NDArray[np.uint8], columns: int) -> NDArray[np.uint8]:
-    n, height, width, channels = thumbnails.shape
-    rows = math.ceil(n / columns)
-    filled = np.zeros((rows * columns, height, width, channels), dtype=np.uint8)
-    filled[:n] = thumbnails
-    sheet = filled.reshape(rows, columns, height, width, channels).swapaxes(1, 2)
-    return sheet.reshape(rows * height, columns * width, channels)

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from sincere.report.document import data_url, document
 from sincere.report.markup import Html, tag
 
+PAGE_MARK = "<h1>Nearest training images</h1>"  # by which such a page is known
+
 
 @dataclass(frozen=True, eq=False)
 class Neighbour:

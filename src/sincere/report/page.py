@@ -14,32 +14,34 @@ from sincere.records.results import FIGURE_FILES, FIGURE_FORMATS, FIGURES, REPOR
 from sincere.report import sections
 from sincere.report.document import asset, document
 from sincere.report.evidence import Evidence, read_evidence
+from sincere.report.figure import Figure
 from sincere.report.figure_files import save_figure, vega_lite_version
+from sincere.report.heading import heading
+from sincere.report.label_issues_section import label_issues
 from sincere.report.map import Plane, map_data, planes_of
+from sincere.report.map_figure import MOST_LABELLED, map_figure
 from sincere.report.markup import data_block, tag
-from sincere.report.result_figures import (
+from sincere.report.metric_groups import more_metrics
+from sincere.report.result_figures import confusion_figure, curves_figure, differences_figure, meters_figure
+from sincere.report.similarity_figure import (
     KINDS,
-    MOST_LABELLED,
-    Figure,
-    confusion_figure,
-    curves_figure,
-    differences_figure,
     histogram_bars,
-    map_figure,
     margin_text,
     median_rules,
-    meters_figure,
+    similarity_axis,
     similarity_figure,
 )
 from sincere.report.theme import ON_DARK, chart_config, class_colours
 
 CONTENTS = {
     "results": "Results",
+    "metrics": "More metrics",
     "similarity": "Similarities",
     "training": "Training",
     "classes": "Classes",
     "map": "Map",
     "confusion": "Confusion",
+    "labels": "Labels",
     "reproduce": "Reproduce",
 }
 
@@ -73,6 +75,21 @@ def write_report(folder: Path, *, figures: bool = True, warn: Callable[[str], No
     return path
 
 
+def refresh_report(folder: Path) -> Path | None:
+    """Write report.html again after a file beside it has changed, if there is one; the figures stay as they are.
+
+    Raises:
+        DataError: results.json is missing or damaged.
+    """
+    path = folder / REPORT
+    if not path.is_file():
+        return None
+    evidence = read_evidence(folder, files=(folder / FIGURES).is_dir())
+    planes = planes_of(evidence.shown)
+    write_atomic(path, _page(evidence, planes, _figures(evidence, planes)))
+    return path
+
+
 def remove_report(folder: Path) -> None:
     """Remove a report of earlier results and its figures; other files in figures/ stay."""
     if not (folder / FIGURES).is_symlink():  # the target of a link is not part of the run
@@ -95,18 +112,21 @@ def _figures(evidence: Evidence, planes: Sequence[Plane]) -> dict[str, Figure]:
 
 
 def _page(evidence: Evidence, planes: Sequence[Plane], figures: dict[str, Figure]) -> str:
+    labels = label_issues(evidence)
     main = tag(
         "main",
-        sections.heading(evidence),
+        heading(evidence),
         sections.table(evidence, figures["differences"]),
+        more_metrics(evidence.results),
         sections.similarity(evidence, figures["similarity"]),
         sections.training(evidence, figures["training"], figures["meters"]),
         sections.classes(evidence),
         sections.maps(evidence, planes, figures["map"]),
         sections.confusion(evidence, figures["confusion"]),
+        labels,
         sections.reproduction(evidence),
     )
-    links = [tag("a", text, href=f"#{name}") for name, text in CONTENTS.items()]
+    links = [tag("a", text, href=f"#{name}") for name, text in CONTENTS.items() if f'id="{name}"' in main]
     toggle = tag("button", "Dark", type="button", id="theme", aria_label="switch between light and dark")
     scripts = [_vega(), *(asset(name) for name in ("charts.js", "tables.js", "map.js"))]
     return document(
@@ -123,7 +143,8 @@ def _data(evidence: Evidence, planes: Sequence[Plane], figures: dict[str, Figure
     names = evidence.results.data.class_names
     # On the page the map is drawn on a canvas, which is interactive.
     specs = [figure.specs() for name, figure in figures.items() if name != "map"]
-    histograms = [[_class_histograms(row.margin) for row in run.row.classes] for run in evidence.shown]
+    _, width = similarity_axis([run.row.margin for run in evidence.shown])
+    histograms = [[_class_histograms(row.margin, width) for row in run.row.classes] for run in evidence.shown]
     return {
         "charts": {element: spec for group in specs for element, spec in group.items()},
         "classes": histograms,
@@ -138,9 +159,9 @@ def _data(evidence: Evidence, planes: Sequence[Plane], figures: dict[str, Figure
     }
 
 
-def _class_histograms(about: MarginAbout) -> dict[str, Any]:
+def _class_histograms(about: MarginAbout, width: float) -> dict[str, Any]:
     """Return the histograms of a class, as lists without keys, because there may be many classes."""
-    bars = [[KINDS.index(bar["kind"]), bar["start"], bar["end"], bar["share"]] for bar in histogram_bars(about)]
+    bars = [[KINDS.index(bar["kind"]), bar["start"], bar["end"], bar["share"]] for bar in histogram_bars(about, width)]
     return {"bars": bars, "medians": median_rules(about), "text": margin_text(about)}
 
 

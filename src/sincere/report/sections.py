@@ -6,59 +6,35 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from sincere.catalog import LOSSES, RAW_FEATURES, loss_title
+from sincere.catalog import loss_title
 from sincere.records.arrays import MAP
 from sincere.records.config import CONFIG
 from sincere.records.log import METRICS
 from sincere.records.manifest import MANIFEST
-from sincere.records.results import ABOUT_LOSSES, FIGURE_FORMATS, ClassRow
+from sincere.records.results import ABOUT_LOSSES, FIGURE_FORMATS, MAIN, ClassRow
+from sincere.report.elements import cell, dot, listed, scrolling, section
 from sincere.report.evidence import Evidence, Run, command_of, facts_of
+from sincere.report.figure import Figure
 from sincere.report.map import Plane
 from sincere.report.markup import Html, join, tag
-from sincere.report.result_figures import LIVE, MOST_CLASSES, REPULSION, Figure
-from sincere.report.tables import Cell, duration, finding, number, summary_table
-from sincere.report.theme import ON_DARK, loss_colours
-
-
-def heading(evidence: Evidence) -> Html:
-    """Return the title, the finding and the facts of the runs."""
-    results = evidence.results
-    data, losses = results.data, [summary.loss for summary in results.summaries]
-    seeds = sorted({row.seed for row in results.rows})
-    epochs = sorted({row.epochs for row in results.rows if row.loss != RAW_FEATURES})
-    unfinished = [run.name for run in evidence.runs if not run.row.finished]
-    facts = {
-        "data": f"{data.name}, {len(data.class_names)} classes",
-        data.noun: f"{data.n_train:,} training, {data.n_test:,} test",
-        "losses" if len(losses) > 1 else "loss": join(*(_loss(loss, losses) for loss in losses)),
-        "seeds" if len(seeds) > 1 else "seed": _listed(seeds),
-        "epochs": _listed(epochs),
-        "training time": duration(sum(row.seconds for row in results.rows)),
-        "hardware": _hardware(results.manifest),
-        "not finished": ", ".join(unfinished),
-    }
-    shown = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items() if value]
-    title = f"{_joined([loss_title(loss) for loss in losses])} on {data.name}"
-    started = str(results.manifest.get("started", ""))[:10]
-    return tag(
-        "header",
-        tag("p", " · ".join(part for part in (f"sincere {results.kind}", started) if part), class_="eyebrow"),
-        tag("h1", title),
-        tag("p", finding(results), class_="finding"),
-        tag("dl", *shown, class_="facts"),
-    )
+from sincere.report.metric_groups import baseline_rows
+from sincere.report.result_figures import LIVE, MOST_CLASSES, REPULSION
+from sincere.report.tables import few_digits, group_metrics, number, summary_table
+from sincere.report.theme import loss_colours
 
 
 def table(evidence: Evidence, differences: Figure) -> Html:
     """Return the table of losses and metrics with its legend, and the paired differences."""
     results = evidence.results
-    header, rows = summary_table(results)
+    names = group_metrics(results)[MAIN]
+    header, rows = summary_table(results, names)
     losses = [summary.loss for summary in results.summaries]
     colours = loss_colours(losses)
     body = []
     for loss, (first, *rest) in zip(losses, rows, strict=True):
         detail = tag("span", first.detail, class_="detail") if first.detail else None
-        body.append(tag("tr", tag("th", _dot(colours[loss]), loss_title(loss), detail, scope="row"), *map(_cell, rest)))
+        body.append(tag("tr", tag("th", dot(colours[loss]), loss_title(loss), detail, scope="row"), *map(cell, rest)))
+    body += baseline_rows(results, names, len(header))
     head = tag("tr", *(tag("th", name, scope="col") for name in header))
     about_losses = results.scope == ABOUT_LOSSES
     models = "Each loss" if about_losses else f"The trained model{'s' if len(results.rows) > 1 else ''}"
@@ -71,9 +47,9 @@ def table(evidence: Evidence, differences: Figure) -> Html:
         meaning += " Estimates are means over the seeds, with the standard deviation (sd) over the seeds below."
     if len(losses) > 1:
         best = "the best loss and those" if about_losses else "the best of these trained models and those"
-        meaning += f" Bold: {best} not significantly below it, if any loss is."
+        meaning += f" Bold: {best} not significantly worse, if any loss is."
     parts = [
-        _scrolling(caption, tag("thead", head), tag("tbody", *body), class_="summary"),
+        scrolling(caption, tag("thead", head), tag("tbody", *body), class_="summary"),
         tag("p", meaning, class_="note"),
         *(tag("p", _sentence(note), class_="note") for note in results.notes),
     ]
@@ -82,7 +58,7 @@ def table(evidence: Evidence, differences: Figure) -> Html:
             tag("h3", "Paired differences"),
             _figure(differences, _differences_caption(about_losses, data.singular), evidence),
         ]
-    return _section("results", "Results", *parts)
+    return section("results", "Results", *parts)
 
 
 def _differences_caption(about_losses: bool, sample: str) -> str:
@@ -109,7 +85,7 @@ def similarity(evidence: Evidence, figure: Figure) -> Html:
         id="per-class",
         class_="box",
     )
-    return _section(
+    return section(
         "similarity", "How well are the classes separated?", tag("p", about), _which_seed(evidence),
         _figure(figure, None, evidence), one_class,
     )  # fmt: skip
@@ -120,7 +96,7 @@ def training(evidence: Evidence, curves: Figure, meters: Figure) -> Html:
     notes = _problems(evidence.runs, METRICS)
     if not curves.panels:
         missing = tag("p", "The training log, metrics.jsonl, is missing.")
-        return _section("training", "Training", *notes or [missing])
+        return section("training", "Training", *notes or [missing])
     parts = [
         tag("p", f"Chance is the loss when all {evidence.results.data.noun} are equally similar, floor the loss when "
             "the classes are perfectly separated. All panels share their vertical axis."),
@@ -139,7 +115,7 @@ def training(evidence: Evidence, curves: Figure, meters: Figure) -> Html:
             noun = evidence.results.data.noun
             explanations.append(f"Live 1-NN: accuracy on held-out or training {noun} during training.")
         parts.append(_figure(meters, " ".join(explanations), evidence))
-    return _section("training", "Training", *parts, *notes)
+    return section("training", "Training", *parts, *notes)
 
 
 def classes(evidence: Evidence) -> Html:
@@ -153,11 +129,21 @@ def classes(evidence: Evidence) -> Html:
         "title to sort."
     )
     tables = [(loss_title(run.row.loss), _class_table(run, data.noun)) for run in evidence.shown]
-    return _section("classes", "Class by class", tag("p", about), _which_seed(evidence), _tabs(tables))
+    return section("classes", "Class by class", tag("p", about), _which_seed(evidence), _tabs(tables))
 
 
 def _class_table(run: Run, noun: str) -> Html:
-    header = ("class", f"test {noun}", "1-NN accuracy", "margin", "nearest other", "how often", "divergence ≥", "cap")
+    header = (
+        "class",
+        f"training {noun}",
+        f"test {noun}",
+        "1-NN accuracy",
+        "margin",
+        "nearest other",
+        "how often",
+        "divergence ≥",
+        "cap",
+    )
     words = ("class", "nearest other")
     head = [
         tag("th", tag("button", name, type="button"), scope="col", class_=None if name in words else "number")
@@ -165,7 +151,7 @@ def _class_table(run: Run, noun: str) -> Html:
     ]
     rows = map(_class_row, run.row.classes)
     caption = f"Classes under {loss_title(run.row.loss)}"
-    return _scrolling(caption, tag("thead", tag("tr", *head)), tag("tbody", *rows), class_="sortable")
+    return scrolling(caption, tag("thead", tag("tr", *head)), tag("tbody", *rows), class_="sortable")
 
 
 def _class_row(row: ClassRow) -> Html:
@@ -175,14 +161,19 @@ def _class_row(row: ClassRow) -> Html:
     return tag(
         "tr",
         tag("th", row.name, scope="row"),
+        _number(row.n_train, None if row.n_train is None else f"{row.n_train:,}"),
         _number(row.n_test, f"{row.n_test:,}"),
         _number(row.accuracy, None if row.accuracy is None else number(row.accuracy, share=True)),
-        _number(row.margin.margin, None if row.margin.margin is None else number(row.margin.margin, share=False)),
+        _number(row.margin.margin, _margin(row.margin.margin)),
         tag("td", row.confused_with or "-"),
         _number(row.confused_share, None if row.confused_share is None else number(row.confused_share, share=True)),
         _number(bound.estimate if bound else None, shown),
         _number(row.divergence_cap, None if row.divergence_cap is None else f"{row.divergence_cap:.2f}"),
     )
+
+
+def _margin(value: float | None) -> str | None:
+    return None if value is None else number(value, share=False, digits=few_digits(value, share=False))
 
 
 def maps(evidence: Evidence, planes: Sequence[Plane], figure: Figure) -> Html:
@@ -195,11 +186,12 @@ def maps(evidence: Evidence, planes: Sequence[Plane], figure: Figure) -> Html:
         if MAP in run.problems
     ]
     if not planes:
-        return _section("map", title, *missing)
+        return section("map", title, *missing)
     n, method = len(planes[0].map.ids), planes[0].map.method
     about = (
         f"{n:,} test {data.noun} projected by {method}, coloured by class; crosses are misclassified. Point at or "
-        "touch one to see it with its nearest neighbours under each loss; arrow keys select the next one. Distances "
+        f"touch one to see it with its nearest training {data.noun} under each loss and their cosine similarities; "
+        "the class of the first is the prediction. Arrow keys select the next one. Distances "
         f"between clusters in such a map mean little; which {data.noun} are close together means more."
     )
     colours = loss_colours([run.row.loss for run in evidence.shown])
@@ -207,10 +199,10 @@ def maps(evidence: Evidence, planes: Sequence[Plane], figure: Figure) -> Html:
     for i, plane in enumerate(planes):
         name = loss_title(plane.loss)
         canvas = tag("canvas", role="img", tabindex="0", aria_label=f"{method} map of {n:,} test {data.noun}, {name}")
-        drawn.append(tag("div", tag("h3", _dot(colours[plane.loss]), name), canvas, class_="map", id=f"map-{i}"))
+        drawn.append(tag("div", tag("h3", dot(colours[plane.loss]), name), canvas, class_="map", id=f"map-{i}"))
     card = tag("div", tag("p", "Select a point.", class_="note"), id="card", class_="box", aria_live="polite")
     choice = tag("div", class_="choice", id="map-choice", role="group", aria_label="loss of the map shown")
-    return _section(
+    return section(
         "map", title, tag("p", about), _which_seed(evidence), *missing, choice,
         tag("div", *drawn, class_="maps"), card, _file_links(figure) if evidence.files else None,
     )  # fmt: skip
@@ -223,7 +215,7 @@ def confusion(evidence: Evidence, figure: Figure) -> Html:
     n_classes = len(evidence.results.data.class_names)
     if n_classes > MOST_CLASSES:
         about += f" Of {n_classes} classes, the {MOST_CLASSES} with the most mistakes over all losses."
-    return _section(
+    return section(
         "confusion",
         "Which classes are confused?",
         tag("p", about),
@@ -256,7 +248,7 @@ def reproduction(evidence: Evidence) -> Html:
                 class_="box",
             )
         )
-    return _section("reproduce", "Settings, versions and how to reproduce it", *parts)
+    return section("reproduce", "Settings, versions and how to reproduce it", *parts)
 
 
 def _manifest(manifest: dict[str, Any]) -> Html:
@@ -269,10 +261,6 @@ def _problems(runs: Sequence[Run], *names: str) -> list[Html]:
     """Return a note for each missing or damaged file of these names."""
     problems = [(run, run.problems[name]) for run in runs for name in names if name in run.problems]
     return [tag("p", f"{run.name}: {text}.", class_="note") for run, text in problems]
-
-
-def _section(identifier: str, title: str, *parts: Html | None) -> Html:
-    return tag("section", tag("h2", title), *parts, id=identifier)
 
 
 def _figure(figure: Figure, caption: str | None, evidence: Evidence) -> Html:
@@ -300,19 +288,6 @@ def _tabs(panels: Sequence[tuple[str, Html]]) -> Html:
     return tag("div", *(tag("div", panel, class_="tab", data_name=name) for name, panel in panels), class_="tabs")
 
 
-def _scrolling(caption: str, *content: Html, class_: str) -> Html:
-    """Return a table in a scrollable box, which can be focused by keyboard."""
-    shown = tag("table", tag("caption", caption), *content, class_=class_)
-    return tag("div", shown, class_="scroll", tabindex="0", role="region", aria_label=caption)
-
-
-def _cell(cell: Cell) -> Html:
-    text = tag("b", cell.text) if cell.bold else cell.text
-    ends = tag("span", cell.interval, class_="interval") if cell.interval else None
-    detail = tag("span", cell.detail, class_="detail") if cell.detail else None
-    return tag("td", text, " " if ends else None, ends, detail, class_="number")
-
-
 def _number(value: float | None, text: str | None) -> Html:
     """Return a cell that sorts by a value; without one it sorts last."""
     return tag("td", text or "-", class_="number", data_value=None if value is None else repr(value))
@@ -323,38 +298,8 @@ def _which_seed(evidence: Evidence) -> Html | None:
     if len(evidence.shown) == len(evidence.runs):
         return None
     seeds = sorted({run.row.seed for run in evidence.shown})
-    return tag("p", f"Shown: the runs with seed {_listed(seeds)}.", class_="note")
+    return tag("p", f"Shown: the runs with seed {listed(seeds)}.", class_="note")
 
 
 def _sentence(note: str) -> str:
     return f"{note[:1].upper()}{note[1:].rstrip('.')}."
-
-
-def _loss(loss: str, losses: Sequence[str]) -> Html:
-    title: Html | str = loss_title(loss)
-    if loss in LOSSES:
-        title = tag("a", title, href=LOSSES[loss].paper, title=f"Paper: {LOSSES[loss].about}")
-    return tag("span", _dot(loss_colours(losses)[loss]), title, class_="loss")
-
-
-def _dot(colour: str) -> Html:
-    ground = f"background: light-dark({colour}, {ON_DARK.get(colour, colour)})"
-    return tag("span", class_="dot", style=ground, aria_hidden="true")
-
-
-def _listed(values: Sequence[int]) -> str:
-    return ", ".join(map(str, values))
-
-
-def _joined(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _hardware(manifest: dict[str, Any]) -> str:
-    parts = [
-        manifest.get("processor"),
-        f"{manifest['cores']} cores" if manifest.get("cores") else None,
-        f"{manifest['memory_gb']} GB" if manifest.get("memory_gb") else None,
-        manifest.get("device"),
-    ]
-    return ", ".join(str(part) for part in parts if part)

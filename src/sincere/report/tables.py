@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +17,10 @@ from sincere.catalog import DEFAULT_LOSS, LOSSES, loss_title, own_name
 from sincere.messages import Messages
 from sincere.records.estimates import Estimate
 from sincere.records.files import write_atomic
-from sincere.records.results import ABOUT_LOSSES, CSV, Difference, LossSummary, Results
+from sincere.records.results import ABOUT_LOSSES, CSV, MAIN, RESULTS, Difference, LossSummary, Results
 
 MOST_DIGITS = 6  # after the point, of narrow intervals
+DETAILED = ("classifiers", "geometry")  # groups of metrics that the terminal and the finding leave to the report
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,27 @@ class Cell:
     detail: str = ""
 
 
-def summary_table(results: Results) -> tuple[list[str], list[list[Cell]]]:
+def group_metrics(results: Results) -> dict[str, list[str]]:
+    """Return the names of the metrics of each group, the first table's first."""
+    groups: dict[str, list[str]] = {MAIN: []}
+    for name, about in results.metrics.items():
+        groups.setdefault(about.group, []).append(name)
+    return groups
+
+
+def brief_metrics(results: Results) -> list[str]:
+    """Return the names of the metrics that the terminal and the finding are about: all but details, if any."""
+    brief = [name for name, about in results.metrics.items() if about.group not in DETAILED]
+    return brief or list(results.metrics)
+
+
+def summary_table(results: Results, names: Sequence[str]) -> tuple[list[str], list[list[Cell]]]:
     """Return header and rows, one per loss: metrics with intervals, loss of the first and last epoch, time."""
-    names = list(results.metrics)
     header = ["loss", *(results.metrics[name].title for name in names), "training loss", "time"]
     rows = []
     for summary in results.summaries:
         cells = [Cell(own_name(summary.loss), detail=f"{len(summary.seeds)} seeds" if len(summary.seeds) > 1 else "")]
-        cells += [_metric_cell(results, summary, name) for name in names]
+        cells += [metric_cell(results, summary, name) for name in names]
         runs = [row for row in results.rows if row.loss == summary.loss]
         losses = [row.train_loss for row in runs if row.train_loss is not None]
         first, last = (sum(getattr(x, end) for x in losses) / max(1, len(losses)) for end in ("first", "last"))
@@ -54,15 +69,13 @@ def summary_table(results: Results) -> tuple[list[str], list[list[Cell]]]:
     return header, rows
 
 
-def _metric_cell(results: Results, summary: LossSummary, name: str) -> Cell:
-    if name not in summary.metrics:
-        return Cell("-")
+def metric_cell(results: Results, summary: LossSummary, name: str) -> Cell:
+    """Return a metric of a loss with its interval."""
     share = results.metrics[name].share
     stored = summary.metrics[name]
     spread = summary.seed_std.get(name)
-    detail = "" if spread is None else f"sd over seeds {number(spread, share=share)}"
-    digits = _digits(stored, share=share)
-    estimate, ends = number(stored.estimate, share=share, digits=digits), interval(stored, share=share)
+    detail = "" if spread is None else f"sd over seeds {number(spread, share=share, digits=few_digits(spread, share))}"
+    estimate, ends = estimate_text(stored, share=share), interval(stored, share=share)
     return Cell(estimate, ends, bold=name in summary.bold, detail=detail)
 
 
@@ -73,11 +86,29 @@ def number(value: float, *, share: bool, digits: int | None = None) -> str:
     return f"{rounded:.{digits}f}{'%' if share else ''}"
 
 
+def estimate_text(estimate: Estimate | Difference, *, share: bool) -> str:
+    """Return an estimate as text, with as many digits as its interval."""
+    return number(estimate.estimate, share=share, digits=_digits(estimate, share=share))
+
+
 def interval(estimate: Estimate | Difference, *, share: bool) -> str:
     """Return a confidence interval as text."""
     digits = _digits(estimate, share=share)
     ends = (number(end, share=share, digits=digits).removesuffix("%") for end in (estimate.low, estimate.high))
     return f"[{', '.join(ends)}]"
+
+
+def few_digits(value: float, share: bool) -> int:
+    """Return the digits after the point that show a small value without an interval: 3, 1 in per cent, or more.
+
+    Example:
+        >>> few_digits(0.1234, False), few_digits(0.00012, False), few_digits(0.0, False)
+        (3, 5, 3)
+    """
+    digits, size = 1 if share else 3, abs(value) * (100 if share else 1)
+    while 0 < size < 10.0 ** (1 - digits) and digits < MOST_DIGITS:
+        digits += 1
+    return digits
 
 
 def _digits(estimate: Estimate | Difference, *, share: bool) -> int:
@@ -105,7 +136,7 @@ def duration(seconds: float) -> str:
 
 def terminal_tables(results: Results, width: int) -> list[Table]:
     """Return the summary for a terminal, in as many tables as its width needs, so that no value is cut off."""
-    header, rows = summary_table(results)
+    header, rows = summary_table(results, brief_metrics(results))
     listed = zip(header, *rows, strict=True)
     columns = [[_heading(str(title)), *(_terminal_cell(cell) for cell in cells)] for title, *cells in listed]
     losses, *others = columns
@@ -148,29 +179,39 @@ def _terminal_cell(cell: Cell) -> Text:
 
 
 def show(results: Results, page: Path | None, messages: Messages) -> None:
-    """Print the summary table, the notes, the finding and the path of the report, unless quiet."""
+    """Print the summary table, baselines, notes, the finding and the path of the report, unless quiet."""
     if messages.quiet:
         return
     console = messages.console
     for table in terminal_tables(results, console.width):
         console.print()
         console.print(table, width=max(console.width, console.measure(table).maximum), crop=False)
-    lines = ["", *(f"note: {note}" for note in results.notes), finding(results)]
+    lines = ["", *_without_training(results), *(f"note: {note}" for note in results.notes), finding(results)]
+    left = [
+        name for name in group_metrics(results) if name in DETAILED and brief_metrics(results) != list(results.metrics)
+    ]
+    if left:
+        lines.append(f"more metrics, in the report and in {RESULTS}: {', '.join(left)}")
     for line in [*lines, f"report: {page}"] if page is not None else lines:
         messages.say(line)
 
 
+def _without_training(results: Results) -> list[str]:
+    """Return a line on what is reached without training."""
+    found = [f"{baseline.name} {number(baseline.accuracy.estimate, share=True)}" for baseline in results.baselines]
+    return [f"accuracy without training: {', '.join(found)}"] if found else []
+
+
 def finding(results: Results) -> str:
     """Return the finding in one sentence: the metrics of a run, or the differences between two losses."""
+    names = brief_metrics(results)
     if not results.differences:
         summary = results.summaries[0]
-        metrics = [
-            f"{about.title} {number(summary.metrics[name].estimate, share=about.share)}"
-            for name, about in results.metrics.items()
-        ]
+        abouts = [(name, results.metrics[name]) for name in names]
+        metrics = [f"{about.title} {estimate_text(summary.metrics[name], share=about.share)}" for name, about in abouts]
         return f"{loss_title(summary.loss)} on {results.data.name}: {', '.join(metrics)}."
-    a, b = _pair(results)
-    differences = [d for d in results.differences if {d.a, d.b} == {a, b}]
+    a, b = compared_pair(results)
+    differences = [d for d in results.differences if {d.a, d.b} == {a, b} and d.metric in names]
     clauses = [_clause(results, d, a, b) for d in differences if d.significant]
     same = [results.metrics[d.metric].title for d in differences if not d.significant]
     if same:
@@ -179,22 +220,24 @@ def finding(results: Results) -> str:
     return f"{about}{loss_title(a)} against {loss_title(b)}: {'; '.join(clauses)}."
 
 
-def _pair(results: Results) -> tuple[str, str]:
+def compared_pair(results: Results) -> tuple[str, str]:
     """Return the two losses of the finding: those of the paper, or the best and the worst by the first metric."""
     losses = [summary.loss for summary in results.summaries]
     baselines = [name for name in losses if name in LOSSES and LOSSES[name].positives_in_denominator]
     if DEFAULT_LOSS in losses and baselines:
         return DEFAULT_LOSS, baselines[0]
-    metric = next(iter(results.metrics))
-    ordered = sorted(results.summaries, key=lambda summary: -summary.metrics[metric].estimate)
+    metric, about = next(iter(results.metrics.items()))
+    sign = 1 if about.better == "lower" else -1
+    ordered = sorted(results.summaries, key=lambda summary: sign * summary.metrics[metric].estimate)
     return ordered[0].loss, ordered[-1].loss
 
 
 def _clause(results: Results, difference: Difference, a: str, b: str) -> str:
     metric = difference.metric
     about = results.metrics[metric]
-    estimates = {summary.loss: summary.metrics[metric].estimate for summary in results.summaries}
-    value, other = (number(estimates[loss], share=about.share) for loss in (a, b))
+    stored = {summary.loss: summary.metrics[metric] for summary in results.summaries}
+    estimates = {loss: estimate.estimate for loss, estimate in stored.items()}
+    value, other = (estimate_text(stored[loss], share=about.share) for loss in (a, b))
     size = Estimate(abs(difference.estimate), *sorted((abs(difference.low), abs(difference.high))))
     by = number(size.estimate, share=about.share, digits=_digits(size, share=about.share))
     points = f"{by.removesuffix('%')} points" if about.share else by

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from sincere.catalog import METRICS
+from sincere.catalog import DEFAULT_METRICS, METRICS
 from sincere.settings.record import MANY, Choices, Settings
 
 
@@ -15,8 +15,9 @@ class EvaluationSettings(Settings):
 
     title: ClassVar[str] = "Evaluation"
 
-    metrics: tuple[Annotated[str, Choices(METRICS)], ...] = Field(default=("margin", "knn", "linear"), min_length=1)
-    """Metrics. classifiers: k-NN as in DINO and lightly, and class means; retrieval is slow for many images."""
+    metrics: tuple[Annotated[str, Choices(METRICS)], ...] = Field(default=DEFAULT_METRICS, min_length=1)
+    """Metrics. classifiers: k-NN as in DINO and lightly, and class means; geometry: tightness and spread of the
+    classes; retrieval is slow for many images."""
     ks: tuple[Annotated[int, Field(ge=1, le=MANY)], ...] = Field(default=(1, 5), min_length=1)
     """Numbers of neighbours that vote in k-NN classification."""
     probe: Literal["fast", "paper", "both"] = "fast"
@@ -25,6 +26,19 @@ class EvaluationSettings(Settings):
     """Epochs of the paper's linear probe."""
     resamples: int = Field(default=1000, ge=100, le=MANY)
     """Bootstrap resamples of the test images."""
+
+    unknown_data: Annotated[str | None, Choices((), paths=True)] = None
+    """Images of classes that the model does not know: the test part of another data set, or a folder of images.
+    Measures how well they are told from the known ones."""
+
+    def ks_among(self, n: int) -> tuple[int, ...]:
+        """Return the numbers of neighbours among n training images: of the default ones, those that there are.
+
+        Example:
+            >>> EvaluationSettings().ks_among(4), EvaluationSettings(ks=(1, 5)).ks_among(4)
+            ((1,), (1, 5))
+        """
+        return self.ks if "ks" in self.model_fields_set else tuple(k for k in self.ks if k <= n)
 
     def identity(self, seed: int) -> dict[str, Any]:
         """Return what decides the metrics of a model, as stored in results.json."""

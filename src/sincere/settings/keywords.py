@@ -58,6 +58,7 @@ class OptimisationKeywords(TypedDict, total=False):
     """Optimiser and learning rate schedule."""
 
     epochs: int | None
+    minutes: float | None
     optimizer: str | None
     learning_rate: float | None
     encoder_lr: float | None
@@ -78,15 +79,15 @@ class ValidationKeywords(TypedDict, total=False):
 
 
 class ClusterKeywords(TypedDict, total=False):
-    """Several devices or machines that share every batch."""
+    """Several devices or machines that share every batch, and how they compute."""
 
     device: str
+    devices: int
+    nodes: int
     threads: int | None
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
     channels_last: bool
     compile: bool
-    devices: int
-    nodes: int
 
 
 class TrainKeywords(
@@ -125,16 +126,7 @@ class EvaluationKeywords(TypedDict, total=False):
     probe: Literal["fast", "paper", "both"]
     probe_epochs: int
     resamples: int
-
-
-class MachineKeywords(TypedDict, total=False):
-    """How a device computes."""
-
-    device: str
-    threads: int | None
-    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
-    channels_last: bool
-    compile: bool
+    unknown_data: str | object | None
 
 
 class CompareKeywords(
@@ -145,7 +137,7 @@ class CompareKeywords(
     OptimisationKeywords,
     ValidationKeywords,
     EvaluationKeywords,
-    MachineKeywords,
+    ClusterKeywords,
     total=False,
 ):
     """Train several losses on the same data under the same conditions, evaluate them, and write a report."""
@@ -158,13 +150,15 @@ class CompareKeywords(
     quiet: bool
 
 
-class DeviceKeywords(TypedDict, total=False):
-    """The device that computes."""
+class DevicesKeywords(TypedDict, total=False):
+    """Several devices or machines that share the work."""
 
     device: str
+    devices: int
+    nodes: int
 
 
-class EvaluateKeywords(EvaluationKeywords, DeviceKeywords, total=False):
+class EvaluateKeywords(EvaluationKeywords, DevicesKeywords, total=False):
     """Evaluate the model of a run on the test part of its data: every metric with its confidence interval."""
 
     data_dir: str | Path | None
@@ -172,9 +166,10 @@ class EvaluateKeywords(EvaluationKeywords, DeviceKeywords, total=False):
     report: bool
     quiet: bool
     data: str | object | None
+    skip_bad_images: bool
 
 
-class TransferKeywords(EvaluationKeywords, DeviceKeywords, total=False):
+class TransferKeywords(EvaluationKeywords, DevicesKeywords, total=False):
     """Evaluate the model of a run on another data set, with probes and neighbours from its training part."""
 
     data_dir: str | Path | None

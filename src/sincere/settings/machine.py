@@ -21,6 +21,15 @@ class DeviceSettings(Settings):
     """Device. auto: cuda, else mps, else cpu."""
 
 
+class DevicesSettings(DeviceSettings):
+    """Several devices or machines that share the work."""
+
+    devices: int = Field(default=1, ge=1, le=1024)
+    """Devices of each machine, or processes on a CPU, that share the images."""
+    nodes: int = Field(default=1, ge=1, le=65536)
+    """Machines."""
+
+
 class MachineSettings(DeviceSettings):
     """How a device computes."""
 
@@ -34,10 +43,8 @@ class MachineSettings(DeviceSettings):
     """Compile the network with torch.compile: slower to start, often faster to run."""
 
 
-class ClusterSettings(MachineSettings):
-    """Several devices or machines that share every batch."""
+class ClusterSettings(MachineSettings, DevicesSettings):
+    """Several devices or machines that share every batch, and how they compute."""
 
     devices: int = Field(default=1, ge=1, le=1024)
     """Devices of each machine, or processes on a CPU. They share every batch; the loss is that of the whole batch."""
-    nodes: int = Field(default=1, ge=1, le=65536)
-    """Machines."""

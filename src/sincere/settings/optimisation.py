@@ -41,6 +41,9 @@ class OptimisationSettings(Settings):
 
     epochs: int | None = Field(default=None, ge=1, le=MANY)
     """Passes over the training images. Default: 100; 30 if the encoder has pretrained weights or is frozen."""
+    minutes: float | None = Field(default=None, gt=0, le=MANY)
+    """Minutes of training, in place of epochs: the first steps are timed, and as many epochs are trained as fit. In a
+    comparison: of each run."""
     optimizer: Annotated[str | None, Choices(OPTIMIZERS)] = None
     """sgd, the paper's; muon, which needs fewer epochs; or adamw. Default: muon for the encoder small, adamw for
     pretrained weights and for features, else sgd."""
@@ -64,6 +67,8 @@ class OptimisationSettings(Settings):
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
+        if self.epochs is not None and self.minutes is not None:
+            raise ValueError("epochs and minutes both say how long to train; give one of them")
         if self.nesterov and self.momentum == 0:
             raise ValueError("nesterov needs momentum above 0")
         return self

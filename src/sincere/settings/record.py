@@ -238,4 +238,6 @@ def _one_line(error: ValidationError) -> str:
     if first["type"] == "value_error":
         return str(first["msg"].removeprefix("Value error, "))
     requirement = REQUIREMENTS.get(first["type"]) or first["msg"].replace("Input should", "must")
+    for long, short in (("greater than or equal to", "at least"), ("less than or equal to", "at most")):
+        requirement = requirement.replace(long, short)
     return f"{name} {requirement[:1].lower()}{requirement[1:]}; got {checks.printable(repr(first['input']))}"

@@ -15,7 +15,7 @@ from sincere.records.files import file_sha256
 from sincere.settings.data import DATA_HELP, DataSettings, source_name
 from sincere.settings.evaluation import EvaluationSettings
 from sincere.settings.loss import LossSettings, NamedLossSettings
-from sincere.settings.machine import ClusterSettings, DeviceSettings, MachineSettings
+from sincere.settings.machine import ClusterSettings, DeviceSettings, DevicesSettings
 from sincere.settings.model import ModelSettings
 from sincere.settings.optimisation import BatchSettings, OptimisationSettings, ValidationSettings
 from sincere.settings.record import MANY, Choices, Positional, Request, Seed, named_folder
@@ -102,7 +102,8 @@ class TrainRequest(RunSettings):
         """Return a checked request; one that resumes a run has the run's settings, but for those that are given."""
         request = cls.make(**settings)
         if request.resume and (request.folder() / CONFIG).exists():
-            return cls.make(**{**read_config(request.folder()), **settings})
+            given = {name: value for name, value in settings.items() if name != "minutes"}  # the run has its epochs
+            return cls.make(**{**read_config(request.folder()), **given})
         return request
 
     def run_settings(self) -> RunSettings:
@@ -143,7 +144,7 @@ class CompareRequest(Request):
     optimisation: OptimisationSettings = OptimisationSettings()
     validation: ValidationSettings = ValidationSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
-    machine: MachineSettings = MachineSettings()
+    machine: ClusterSettings = ClusterSettings()
     losses: tuple[Annotated[str, Choices(LOSSES)], ...] = COMPARED_LOSSES
     """Losses to compare."""
     seeds: tuple[Seed, ...] = (0,)
@@ -175,16 +176,17 @@ class CompareRequest(Request):
         """Return the folder of the comparison."""
         return self.out or Path("runs") / f"{source_name(self.data.source)}-comparison"
 
-    def run(self, loss: str, seed: int, *, resume: bool) -> TrainRequest:
-        """Return the request for one of its runs."""
+    def run(self, loss: str, seed: int, *, resume: bool, epochs: int | None = None) -> TrainRequest:
+        """Return the request for one of its runs; `epochs` take the place of minutes, so that all runs have as many."""
+        length = {} if epochs is None else {"epochs": epochs, "minutes": None}
         return TrainRequest(
             data=self.data,
             loss=NamedLossSettings(**self.loss.flat(), loss=loss),
             model=self.model,
             batches=self.batches,
-            optimisation=self.optimisation,
+            optimisation=self.optimisation.model_copy(update=length),
             validation=self.validation,
-            machine=ClusterSettings(**self.machine.flat()),
+            machine=self.machine,
             seed=seed,
             out=self.folder() / RUNS / run_name(loss, seed),
             resume=resume,
@@ -210,7 +212,7 @@ class MeasureRequest(Request):
     run: Annotated[Path, Positional()]
     """Folder of the run."""
     evaluation: EvaluationSettings = EvaluationSettings()
-    machine: DeviceSettings = DeviceSettings()
+    machine: DevicesSettings = DevicesSettings()
     data_dir: Path | None = None
     """Folder of named data sets. Default: as in training."""
     seed: Seed = 0
@@ -237,6 +239,8 @@ class EvaluateRequest(MeasureRequest):
 
     data: Annotated[str | None, Choices((), paths=True)] = None
     """Where the run's data are now, if they have moved."""
+    skip_bad_images: bool = False
+    """Leave out images that cannot be read, instead of stopping; on, where the run was trained so."""
 
 
 class TransferRequest(MeasureRequest):
@@ -325,9 +329,10 @@ class EmbedRequest(UseRequest):
     most_used: ClassVar[tuple[str, ...]] = ("out", "skip_bad_images")
     examples: ClassVar[tuple[tuple[str, str], ...]] = (
         ("sincere embed runs/photos-sincere-0 inbox/ --out inbox.npz", "arrays embeddings (n, d) and names (n,)"),
-        ("sincere embed runs/photos-sincere-0 inbox/ --out inbox.parquet", "columns name and embedding"),
+        ("sincere embed runs/photos-sincere-0 inbox/ --out inbox.parquet", "columns path and embedding"),
     )
 
+    machine: DevicesSettings = DevicesSettings()
     out: Path
     """File to write: .npz, or .parquet (needs pyarrow)."""
     overwrite: bool = False
@@ -358,7 +363,7 @@ class LabelsRequest(Request):
     """List the training images of a run whose label may be wrong, the most doubtful first.
 
     The nearest others vote on each label: by features of the encoder where it was frozen, because these have not seen
-    the labels, else by the embeddings. Writes label_issues.csv into the run.
+    the labels, else by the embeddings. Writes label_issues.csv into the run, and updates its report.
     """
 
     verb: ClassVar[str] = "labels"
@@ -377,6 +382,39 @@ class LabelsRequest(Request):
     """Where the run's data are now, if they have moved."""
     quiet: bool = False
     """Print nothing but warnings, to stderr."""
+
+
+class ExportRequest(Request):
+    """Write the model of a run for use elsewhere: as one ONNX file, or as a folder like those on the Hugging Face hub.
+
+    The ONNX graph takes decoded pixels of any height and width and returns embeddings: cropping, resizing and scaling
+    are part of it. Where onnxruntime is installed, its embeddings are compared with those of PyTorch first. The folder
+    holds model.safetensors, model.json, what classifies new images, and a model card with data, metrics and limits.
+    """
+
+    verb: ClassVar[str] = "export"
+    takes_config: ClassVar[bool] = False
+    most_used: ClassVar[tuple[str, ...]] = ("out", "format", "overwrite")
+    examples: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("sincere export runs/photos-sincere-0 --out photos.onnx", "writes an ONNX file"),
+        ("sincere export runs/photos-sincere-0 --format hub --out photos-model", "writes a folder with a model card"),
+    )
+
+    run: Annotated[Path, Positional()]
+    """Folder of the run, or its model.safetensors."""
+    out: Path
+    """File to write, .onnx; or the folder."""
+    format: Literal["onnx", "hub"] = "onnx"
+    """Format: an ONNX file, or a folder as on the Hugging Face hub."""
+    reference: bool = True
+    """Also write the embeddings and file names of the training images into the folder: new images are classified by
+    them."""
+    overwrite: bool = False
+    """Replace the file, or the files in the folder, if they exist."""
+    quiet: bool = False
+    """Print nothing but warnings, to stderr."""
+
+    _out = field_validator("out", mode="before")(named_folder)
 
 
 class ReportRequest(Request):
@@ -430,6 +468,7 @@ REQUESTS: dict[str, type[Request]] = {
         EmbedRequest,
         NearestRequest,
         LabelsRequest,
+        ExportRequest,
         ReportRequest,
         CompletionRequest,
         DatasetsRequest,

@@ -15,7 +15,8 @@ from sincere.settings.record import Request, Setting, Settings
 from sincere.settings.requests import CompareRequest, EvaluateRequest, TrainRequest, TransferRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
-OBJECTS = ("data", "encoder", "loss", "losses", "augmentation")  # settings for which Python takes objects as well
+# Settings for which Python takes objects as well.
+OBJECTS = ("data", "encoder", "loss", "losses", "augmentation", "unknown_data")
 POSITIONAL = ("run", "to")  # arguments that the functions take by position
 HEADER = '''"""Keywords of the Python functions, for type checkers and editors.
 

@@ -41,7 +41,13 @@ class Intervals:
     seed_std: list[float | None]
 
 
-def intervals(samples: Sequence[Sequence[ArrayLike]], *, n_resamples: int = N_RESAMPLES, seed: int = 0) -> Intervals:
+def intervals(
+    samples: Sequence[Sequence[ArrayLike]],
+    *,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = 0,
+    is_share: bool | None = None,
+) -> Intervals:
     """Return the value of each loss and all paired differences, with their 95% confidence intervals.
 
     The estimate is the mean over seeds of each seed's own value. With three seeds or more the interval is
@@ -60,6 +66,8 @@ def intervals(samples: Sequence[Sequence[ArrayLike]], *, n_resamples: int = N_RE
             the difference of their medians. The images are the same in the same order for every run.
         n_resamples: Number of resamples of the test images.
         seed: Random seed of the resamples.
+        is_share: Whether the values of runs are fractions, so that intervals end at 0 and 1. By default they are if
+            each image has one value between 0 and 1.
 
     Raises:
         InputValueError: The losses differ in their number of seeds, or the samples differ in shape, are empty, or are
@@ -72,7 +80,8 @@ def intervals(samples: Sequence[Sequence[ArrayLike]], *, n_resamples: int = N_RE
     """
     table = _table(samples)  # (columns, losses, seeds, images)
     columns, n_losses, n_seeds, n = table.shape
-    is_share = columns == 1 and table.min() >= 0 and table.max() <= 1
+    if is_share is None:
+        is_share = bool(columns == 1 and table.min() >= 0 and table.max() <= 1)
     pairs = list(combinations(range(n_losses), 2))
 
     per_seed = _values(table)  # (losses, seeds)

@@ -9,7 +9,7 @@ import numpy as np
 from sincere.errors import DataError
 from sincere.records.arrays import PerImage
 from sincere.records.estimates import Estimate
-from sincere.records.results import ABOUT_LOSSES, ABOUT_MODELS, Difference, LossSummary, Scope
+from sincere.records.results import ABOUT_LOSSES, ABOUT_MODELS, Difference, LossSummary, MetricAbout, Scope
 from sincere.statistics.bootstrap import ENOUGH_SEEDS, N_RESAMPLES, intervals, is_significant
 
 FEW_IMAGES = 30  # number of test images below which intervals get a note
@@ -27,6 +27,7 @@ def check_paired(runs: Runs) -> None:
     (first, reference), *others = runs.items()
     for name, other in others:
         same = len(reference.ids) == len(other.ids) and np.array_equal(reference.ids, other.ids)
+        same = same and np.array_equal(reference.unknown_ids, other.unknown_ids)
         if not same or not np.array_equal(reference.labels, other.labels):
             kind = "labels" if same else "ids"
             described = " and ".join(f"{loss} (seed {seed})" for loss, seed in (first, name))
@@ -40,7 +41,7 @@ def check_paired(runs: Runs) -> None:
 
 
 def compare_losses(
-    runs: Runs, metrics: Sequence[str], *, n_resamples: int = N_RESAMPLES, seed: int = 0
+    runs: Runs, metrics: Mapping[str, MetricAbout], *, n_resamples: int = N_RESAMPLES, seed: int = 0
 ) -> tuple[list[LossSummary], list[Difference]]:
     """Return a summary of each loss, in the order of `runs`, and the difference of every two losses.
 
@@ -56,17 +57,19 @@ def compare_losses(
     seed_std: dict[str, dict[str, float]] = {loss: {} for loss in losses}
     bold: dict[str, list[str]] = {loss: [] for loss in losses}
     differences = []
-    for metric in metrics:
+    for metric, about in metrics.items():
         samples = [[runs[loss, s].values[metric] for s in seeds[loss]] for loss in losses]
-        estimated = intervals(samples, n_resamples=n_resamples, seed=seed)
+        estimated = intervals(samples, n_resamples=n_resamples, seed=seed, is_share=about.share)
         for loss, estimate, spread in zip(losses, estimated.estimates, estimated.seed_std, strict=True):
             estimates[loss][metric] = estimate
             if spread is not None:
                 seed_std[loss][metric] = spread
         several = len(samples[0][0]) > 1  # the interval of a single image has no width, and no meaning
         paired = [_difference(metric, losses[i], losses[j], e, several) for (i, j), e in estimated.differences.items()]
-        for loss in bold_losses({loss: estimates[loss][metric].estimate for loss in losses}, paired):
-            bold[loss].append(metric)
+        if about.better is not None:
+            sign = 1 if about.better == "higher" else -1
+            for loss in bold_losses({loss: sign * estimates[loss][metric].estimate for loss in losses}, paired):
+                bold[loss].append(metric)
         differences += paired
     summaries = [
         LossSummary(loss=x, seeds=seeds[x], metrics=estimates[x], seed_std=seed_std[x], bold=tuple(bold[x]))
@@ -81,7 +84,9 @@ def scope_of(summaries: Sequence[LossSummary]) -> Scope:
 
 
 def bold_losses(estimates: Mapping[str, float], differences: Sequence[Difference]) -> list[str]:
-    """Return the best loss and those not significantly below it, if some loss is significantly below it; else none.
+    """Return the best loss and those not significantly worse, if some loss is significantly worse; else none.
+
+    The best one has the largest estimate; for metrics of which less is better, give them with the other sign.
 
     Example:
         >>> d = Difference(metric="m", a="x", b="y", estimate=0.1, low=0.05, high=0.2, significant=True)
@@ -99,9 +104,14 @@ def bold_losses(estimates: Mapping[str, float], differences: Sequence[Difference
     return [loss for loss in estimates if loss not in below] if below else []
 
 
-def few_note(n: int, noun: str = "images") -> str | None:
-    """Return a note if there are too few test images, or samples, for reliable intervals."""
-    note = f"{n} test {noun} are few: their intervals cover the true value less often than 95%"
+def few_note(n: int, what: str = "test images") -> str | None:
+    """Return a note if there are too few test images, or samples, for reliable intervals.
+
+    Example:
+        >>> few_note(1, "images of unknown classes")
+        '1 images of unknown classes are few: intervals that depend on them cover the true value less often than 95%'
+    """
+    note = f"{n} {what} are few: intervals that depend on them cover the true value less often than 95%"
     return note if n < FEW_IMAGES else None
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from statistics import median
 from typing import Any, cast
 
 import torch
@@ -26,6 +27,7 @@ from sincere.training.progress import Reporter
 from sincere.training.schedules import learning_rate_factor
 from sincere.training.state import TrainingState, check_identity, read_rows, read_state
 
+UNTIMED_STEPS, MOST_TIMED_STEPS, TIMED_SECONDS = 2, 20, 10.0  # of the timing: the first steps allocate memory
 FLUSH_STEPS = 20  # steps after which losses are copied from the device: doing so in each step would stall it
 
 
@@ -66,6 +68,7 @@ class Fit:
     state: TrainingState = field(default_factory=TrainingState)
     rows: list[dict[str, Any]] = field(default_factory=list)
     stop: StopRequest = field(default_factory=StopRequest)
+    _pending_losses: list[Tensor] = field(default_factory=list, init=False)
 
     def resume(self) -> list[str]:
         """Restore the last intact checkpoint, if there is one, and return notes for the user.
@@ -98,6 +101,30 @@ class Fit:
         self.rows = read_rows(content["rows"], self.state, self.plan)
         restore_random_states(content["random"])
 
+    def epoch_seconds(self) -> float:
+        """Return how long an epoch takes, with its share of the validations, from the first steps.
+
+        These change the model, so that the run must be prepared again.
+        """
+        self.model.train()
+        with closing(self.calls.batches(0, UNTIMED_STEPS + MOST_TIMED_STEPS)) as batches:
+            seconds = [self._timed_step(batches) for _ in range(UNTIMED_STEPS + 1)][-1:]
+            n_steps = self.fabric.broadcast(min(MOST_TIMED_STEPS - 1, int(TIMED_SECONDS / seconds[0])))
+            seconds += [self._timed_step(batches) for _ in range(n_steps)]
+        started = time.monotonic()
+        self.model.eval()
+        self.calls.validate()
+        validation = (time.monotonic() - started) / self.plan.validate_every
+        # The median: other work on the machine delays single steps.
+        found: float = self.fabric.broadcast(median(seconds) * self.plan.steps_per_epoch + validation)
+        return found
+
+    def _timed_step(self, batches: Iterator[Views | MicroBatchedViews]) -> float:
+        started = time.monotonic()
+        self._step(next(batches))
+        self._flush_losses()  # waits for the device
+        return time.monotonic() - started
+
     def run(self) -> TrainingState:
         """Train to the end, from the last checkpoint after a call of `resume`.
 
@@ -107,7 +134,6 @@ class Fit:
         """
         plan, state = self.plan, self.state
         self._saved_at, self._warned = time.monotonic(), set[str]()
-        self._pending_losses: list[Tensor] = []
         self.reporter.start(state.step, plan.n_steps)
         try:
             with self.stop, closing(self.calls.batches(state.step, plan.n_steps)) as batches:

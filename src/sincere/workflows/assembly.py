@@ -37,7 +37,7 @@ from sincere.training.plan import LoopFunctions, Plan
 from sincere.training.progress import make_reporter
 from sincere.training.schedules import warmup_steps
 from sincere.workflows.frozen_features import with_features
-from sincere.workflows.launch import embed_shared, whole_batch
+from sincere.workflows.launch import embed_shared, share_statistics, whole_batch
 from sincere.workflows.run_folder import RunFolder
 
 TRIAL_IMAGES = 8  # on which a caller's own objects are tried
@@ -173,7 +173,7 @@ def initial_model(settings: RunSettings, data: Dataset) -> EmbeddingModel:
     return model
 
 
-def frozen_data(settings: RunSettings, data: Dataset, device: torch.device, messages: Messages) -> Dataset:
+def frozen_data(settings: RunSettings, data: Dataset, fabric: Fabric, messages: Messages) -> Dataset:
     """Return the features of the data where the settings freeze the encoder, else the data as they are.
 
     Raises:
@@ -186,7 +186,15 @@ def frozen_data(settings: RunSettings, data: Dataset, device: torch.device, mess
     about = f"frozen encoder {settings.model.encoder} at {data.size} px"
     messages.say(f"{about}; --encoder, --no-freeze and --size change that")
     augmentation = cast(str, batches.augmentation)
-    return with_features(model, data, device, messages, cached_views=batches.cached_views, augmentation=augmentation)
+    return with_features(
+        model,
+        data,
+        fabric.device,
+        messages,
+        fabric=fabric,
+        cached_views=batches.cached_views,
+        augmentation=augmentation,
+    )
 
 
 def _input(data: Dataset) -> dict[str, Any]:
@@ -283,9 +291,10 @@ def _calls(
     references = loader.samples.subset(chosen)  # in random order: the first few are a fair sample, too
 
     def validate() -> dict[str, float]:
-        reference = embed_shared(model, references, fabric)
+        share_statistics(model, fabric)
+        reference = embed_shared(model.embed, references, fabric, width=model.spec.dim)
         if held_out is not None:
-            query = embed_shared(model, held_out, fabric)
+            query = embed_shared(model.embed, held_out, fabric, width=model.spec.dim)
             accuracy = accuracy_1nn(query.embeddings, query.labels, reference.embeddings, reference.labels)
             return {"knn1_validation": accuracy}
         own = torch.arange(min(LIVE_QUERIES, len(references)), device=loader.device)

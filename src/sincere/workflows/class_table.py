@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import isnan
 
 import numpy as np
+import torch
 
 from sincere.evaluation.margins import Margin, class_margins
 from sincere.evaluation.model_outputs import ModelOutputs, PartOutputs
@@ -21,6 +22,7 @@ def class_table(outputs: ModelOutputs, class_names: Sequence[str], *, temperatur
     target, noise = (x.cpu().numpy() for x in (neighbours.target_similarity, neighbours.noise_similarity))
     margins = class_margins(target, noise, labels, len(class_names))
     bounds = _bounds(test, temperature)
+    n_train = torch.bincount(outputs.train.labels, minlength=len(class_names)).tolist()
     rows = []
     for label, name in enumerate(class_names):
         members = labels == label
@@ -30,6 +32,7 @@ def class_table(outputs: ModelOutputs, class_names: Sequence[str], *, temperatur
         rows.append(
             ClassRow(
                 name=name,
+                n_train=n_train[label],
                 n_test=n_test,
                 accuracy=float((predictions[members] == label).mean()) if n_test else None,
                 margin=margin_about(margins[label]),

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any, Literal, Unpack, cast
 
 import torch
+from lightning_fabric import Fabric
 
 from sincere.catalog import LOSSES, PYTHON, RAW_FEATURES
 from sincere.data.dataset import Dataset
-from sincere.data.identity import source_digest
 from sincere.errors import DataError
 from sincere.messages import Messages
 from sincere.models.embedding import check_encoder
@@ -22,11 +22,12 @@ from sincere.records.comparison import REQUEST, RUNS, write_request
 from sincere.records.config import CONFIG
 from sincere.records.files import EVALUATION_LOCK, LOCK, locked, staged_folder
 from sincere.records.manifest import make_manifest, now
-from sincere.records.results import ABOUT_MODELS, CSV, FIGURES, REPORT, RESULTS, Results
+from sincere.records.results import ABOUT_MODELS, CSV, FIGURES, REPORT, RESULTS, Baseline, Results
 from sincere.report.page import remove_report, write_report
 from sincere.report.tables import show, write_csv
+from sincere.settings.evaluation import EvaluationSettings
 from sincere.settings.keywords import CompareKeywords
-from sincere.settings.requests import CompareRequest, run_name
+from sincere.settings.requests import CompareRequest, RunSettings, run_name
 from sincere.settings.signatures import OBJECTS, with_signature
 from sincere.statistics.bootstrap import ENOUGH_SEEDS
 from sincere.statistics.comparison import chance_note, compare_losses, few_seeds_note, scope_of
@@ -34,17 +35,19 @@ from sincere.training.interruption import InterruptedRunError
 from sincere.workflows.assembly import frozen_data, initial_model
 from sincere.workflows.defaults import resolve
 from sincere.workflows.embedded_data import EmbeddedData
-from sincere.workflows.finished import finished_comparison
-from sincere.workflows.hardware import choose_device
+from sincere.workflows.finished import finished_comparison, request_digest
+from sincere.workflows.launch import in_turn, locked_by_first, report_lost_processes, speaker, start_processes
+from sincere.workflows.length import epochs_that_fit
 from sincere.workflows.measure import check_measurable
 from sincere.workflows.python_objects import named_objects
 from sincere.workflows.raw_features import evaluate_raw_features
 from sincere.workflows.results import SEED, evaluate_run, is_same_data
 from sincere.workflows.run_folder import RunFolder, check_nothing_else, check_run_only
-from sincere.workflows.train import thread_number, train_run
-from sincere.workflows.trained_model import load_data, stored_settings
+from sincere.workflows.train import own_random_state, thread_number, train_run
+from sincere.workflows.trained_model import load_data, stored_settings, with_unknown
 
 NAMES = {REQUEST, RUNS, RESULTS, CSV, REPORT, FIGURES, LOCK, EVALUATION_LOCK}  # all that a comparison writes
+State = Literal["new", "begun", "finished"]  # of a run
 NOT_REPEATED = ("seeds", "overwrite", "quiet")  # settings that a suggested command leaves out
 REMEDY = "choose another folder with --out, or start over with --overwrite"
 
@@ -66,34 +69,48 @@ def compare(**settings: Unpack[CompareKeywords]) -> Results:
 def run_comparison(request: CompareRequest, messages: Messages | None = None) -> Results:
     """Train, evaluate and compare what is not done yet; write the report and show the results.
 
+    Where several processes share the batches and images, each comes here; the first one alone writes and speaks.
+
     Raises:
         InterruptedRunError: SIGTERM or Ctrl-C; a checkpoint was written.
     """
-    messages = messages or Messages(quiet=request.quiet)
-    folder, source = request.folder(), request.data
     _check(request)
+    fabric = start_processes(request.machine, caller=request.verb, precision=request.machine.precision)
+    messages = speaker(fabric, messages or Messages(quiet=request.quiet))
+    with report_lost_processes(fabric, request.verb, "the same command resumes it"):
+        return _compare(request, fabric, messages)
+
+
+def _compare(request: CompareRequest, fabric: Fabric, messages: Messages) -> Results:
+    folder, source, device = request.folder(), request.data, fabric.device
     messages.say(f"comparison: {folder}")
     started = now()
-    device = choose_device(request.machine.device, caller=request.verb)
-    digest = source_digest(source.source, source.data_dir)
-    data = load_data(source, request, device, messages)
-    digest = digest or source_digest(source.source, source.data_dir)  # it may have been downloaded
+    digest = request_digest(request)
+    with in_turn(fabric):
+        data = load_data(source, request, device, messages)
+        data = with_unknown(data, request.evaluation.unknown_data, source, request, device, messages)
+    digest = digest or request_digest(request)  # it may have been downloaded
     check_measurable(request.evaluation, data, caller=request.verb)
     first = resolve(request.run(request.losses[0], request.seeds[0], resume=False).run_settings(), data, device)
     if not first.model.freeze:
         initial_model(first, data)  # raises before anything is written if the weights do not fit
     with thread_number(cast(int, first.machine.threads)):
-        data = frozen_data(first, data, device, messages)
-    with locked(folder):
-        if request.overwrite:
+        data = frozen_data(first, data, fabric, messages)
+    with locked_by_first(fabric, folder):
+        if request.overwrite and fabric.is_global_zero:
             _clear(request, digest)
         try:
-            evaluated = _runs(request, digest, data, device, messages)
+            evaluated = _runs(request, digest, data, fabric, messages)
             raw = None
             if first.model.freeze:
-                raw = evaluate_raw_features(folder / RUNS, first, data, request.evaluation, device, messages)
+                raw = evaluate_raw_features(
+                    folder / RUNS, first, data, request.evaluation, fabric, messages, evaluated[0].baselines
+                )
         except InterruptedRunError as stopped:
             raise InterruptedRunError(f"{stopped}; the same command resumes it") from stopped
+        if not fabric.is_global_zero:
+            fabric.barrier()
+            return Results.read(folder)
         manifest = make_manifest(seed=SEED, device=str(device), started=started)
         results = _compared(request, evaluated, raw, manifest)
         with locked(folder, EVALUATION_LOCK):
@@ -103,6 +120,7 @@ def run_comparison(request: CompareRequest, messages: Messages | None = None) ->
                 remove_report(folder)
             page = write_report(folder)
         write_request(folder, request.identity(), digest, done=True)
+    fabric.barrier()
     show(results, page, messages)
     return results
 
@@ -141,76 +159,110 @@ def _clear(request: CompareRequest, digest: str | None) -> None:
 
 
 def _runs(
-    request: CompareRequest, digest: str | None, data: Dataset, device: torch.device, messages: Messages
+    request: CompareRequest, digest: str | None, data: Dataset, fabric: Fabric, messages: Messages
 ) -> list[Results]:
     """Train and evaluate every loss with every seed; what is there already is taken as it is."""
     keys = [(loss, seed) for seed in request.seeds for loss in request.losses]
     folders = {key: RunFolder(request.folder() / RUNS / run_name(*key)) for key in keys}
-    finished = {key: _is_finished(request, key, folder, data, device, messages) for key, folder in folders.items()}
-    write_request(request.folder(), request.identity(), digest, done=False)
-    results = []
+    states: dict[tuple[str, int], State] = {}
+    epochs = _epochs(request, folders, data, fabric, messages)
+    if fabric.is_global_zero:
+        runs = {key: request.run(*key, resume=True, epochs=epochs).run_settings() for key in keys}
+        states = {key: _state(runs[key], folder, data, fabric.device, messages) for key, folder in folders.items()}
+        write_request(request.folder(), request.identity(), digest, done=False)
+    states = fabric.broadcast(states)
+    results = list[Results]()
     for number, ((loss, seed), folder) in enumerate(folders.items(), start=1):
         messages.say("")
         messages.say(f"[{number}/{len(keys)}] {loss}, seed {seed}")
         embedded = None
-        if finished[loss, seed]:
+        if states[loss, seed] == "finished":
             messages.say(f"{folder.path}: is trained already")
         else:
-            run = request.run(loss, seed, resume=(folder.path / CONFIG).exists())
-            _, embedded = train_run(run, messages, data, for_evaluation=True)
-        results.append(_evaluated(folder, request, data, device, messages, embedded))
+            run = request.run(loss, seed, resume=states[loss, seed] == "begun", epochs=epochs)
+            _, embedded = train_run(run, messages, data, fabric=fabric, for_evaluation=True)
+        baselines = results[0].baselines if results else ()
+        results.append(_evaluated(folder, request, data, fabric, messages, embedded, baselines))
         if messages.quiet:  # else they stand below the table
             messages.note(*results[-1].notes)
     return results
 
 
-def _is_finished(
+def _epochs(
     request: CompareRequest,
-    key: tuple[str, int],
-    folder: RunFolder,
+    folders: dict[tuple[str, int], RunFolder],
     data: Dataset,
-    device: torch.device,
+    fabric: Fabric,
     messages: Messages,
-) -> bool:
-    """Tell whether a run is finished; raise if its folder holds another one.
+) -> int | None:
+    """Return how many epochs fit into the minutes of a request, or a run that was begun has; None without minutes."""
+    if request.optimisation.minutes is None:
+        return None
+    begun = [folder.stored_settings().get("epochs") for folder in folders.values()] if fabric.is_global_zero else []
+    if (known := fabric.broadcast(next((n for n in begun if n is not None), None))) is not None:
+        return cast(int, known)
+    key, folder = next(iter(folders.items()))
+    settings = resolve(request.run(*key, resume=False).run_settings(), data, fabric.device)
+    with own_random_state(), thread_number(cast(int, settings.machine.threads)):
+        return epochs_that_fit(folder, settings, data, fabric, messages)
+
+
+def _state(settings: RunSettings, folder: RunFolder, data: Dataset, device: torch.device, messages: Messages) -> State:
+    """Return how far a run is; raise if its folder holds another one.
 
     Raises:
         DataError: The run there has other settings or other data.
     """
-    if (folder.path / CONFIG).exists():
-        wanted = resolve(request.run(*key, resume=True).run_settings(), data, device)
-        folder.check_same(wanted, REMEDY)
+    begun = (folder.path / CONFIG).exists()
+    if begun:
+        folder.check_same(resolve(settings, data, device), REMEDY)
     summary, notes = folder.summary_or_note()
     messages.note(*notes)
     if summary is not None and summary["data"] != data.digest:
-        raise DataError(f"{folder.path}: was trained on other data than {request.data.source} holds now; {REMEDY}")
-    return summary is not None
+        raise DataError(f"{folder.path}: was trained on other data than {settings.data.source} holds now; {REMEDY}")
+    return "finished" if summary is not None else "begun" if begun else "new"
 
 
 def _evaluated(
     folder: RunFolder,
     request: CompareRequest,
     data: Dataset,
-    device: torch.device,
+    fabric: Fabric,
     messages: Messages,
     embedded: EmbeddedData | None,
+    baselines: tuple[Baseline, ...],
 ) -> Results:
     """Return the results of a run, from its folder if they are what is asked for."""
     evaluation = request.evaluation
+    stored = fabric.broadcast(_stored(folder, evaluation, data) if fabric.is_global_zero else None)
+    if stored is not None:
+        return stored
+    settings = stored_settings(folder)
+    with locked_by_first(fabric, folder.path, EVALUATION_LOCK):
+        return evaluate_run(
+            folder,
+            settings,
+            data,
+            evaluation,
+            seed=SEED,
+            fabric=fabric,
+            messages=messages,
+            embedded=embedded,
+            baselines=baselines,
+            check_labels=not data.train.are_features,  # by features, raw features are enough: those of all runs agree
+        )
+
+
+def _stored(folder: RunFolder, evaluation: EvaluationSettings, data: Dataset) -> Results | None:
+    """Return the results in the folder of a run if they are intact and what is asked for."""
     try:
         stored = Results.read(folder.path)
         images = PerImage.read(folder.path, stored.rows[0].files.get(PER_IMAGE))
-        same = stored.measuring == evaluation.identity(SEED) and is_same_data(stored, data)
-        intact = stored.rows[0].finished and images.values.keys() == stored.metrics.keys()
-        if same and intact and stored.kind == "evaluation":
-            return stored
     except DataError:  # missing, damaged or of another version: measured again
-        pass
-    settings = stored_settings(folder)
-    with locked(folder.path, EVALUATION_LOCK):
-        return evaluate_run(
-            folder, settings, data, evaluation, seed=SEED, device=device, messages=messages, embedded=embedded
-        )
+        return None
+    same = stored.measuring == evaluation.identity(SEED) and is_same_data(stored, data)
+    intact = stored.rows[0].finished and images.values.keys() == stored.metrics.keys()
+    return stored if same and intact and stored.kind == "evaluation" else None
 
 
 def _compared(
@@ -227,7 +279,7 @@ def _compared(
         rows |= {(RAW_FEATURES, s): raw.rows[0].model_copy(update={**update, "seed": s}) for s in request.seeds}
     images = {key: PerImage.read(folder / row.folder, row.files.get(PER_IMAGE)) for key, row in rows.items()}
     metrics, evaluation = evaluated[0].metrics, request.evaluation
-    summaries, differences = compare_losses(images, list(metrics), n_resamples=evaluation.resamples, seed=SEED)
+    summaries, differences = compare_losses(images, metrics, n_resamples=evaluation.resamples, seed=SEED)
     notes = [note for results in evaluated for note in results.notes]
     if "margin" in metrics:
         notes += [note for loss in request.losses if (note := LOSSES[loss].margin_note) is not None]
@@ -245,6 +297,8 @@ def _compared(
         rows=tuple(rows.values()),
         differences=tuple(differences),
         summaries=tuple(summaries),
+        # With raw features there is a row that says the same of all test images.
+        baselines=evaluated[0].baselines[: 1 if raw is not None else None],
         scope=scope,
         notes=tuple(dict.fromkeys(notes)),
         measuring=evaluation.identity(SEED),

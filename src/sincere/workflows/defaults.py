@@ -27,7 +27,7 @@ ENCODER_SHARE = 0.1  # of the learning rate, for pretrained weights
 
 
 def resolve(settings: RunSettings, data: Dataset, device: torch.device) -> RunSettings:
-    """Return the settings with every choice made, checked again because they are stored.
+    """Return the settings with every choice made but for the epochs that fit into given minutes; checked again.
 
     Raises:
         DataError: The file of weights is missing or changed.
@@ -44,13 +44,14 @@ def resolve(settings: RunSettings, data: Dataset, device: torch.device) -> RunSe
     adamw = has_weights or settings.model.is_python
     optimizer = optimisation.optimizer or ("adamw" if adamw else "muon" if is_small else "sgd")
     learning_rate, decay = optimisation.learning_rate or OPTIMIZERS[optimizer].learning_rate, optimisation.weight_decay
+    default_epochs = PRETRAINED_EPOCHS if has_weights else DEFAULT_EPOCHS
     return settings.replaced(
         data=source if source in DATASETS else str(Path(source).resolve()),
         size=data.size or None,
         **_weights(settings),
         batch_size=batches.batch_size or batch_size,
         **_views(settings, data),
-        epochs=optimisation.epochs or (PRETRAINED_EPOCHS if has_weights else DEFAULT_EPOCHS),
+        epochs=None if optimisation.minutes else optimisation.epochs or default_epochs,
         optimizer=optimizer,
         learning_rate=learning_rate,
         encoder_lr=_encoder_lr(settings, learning_rate if not has_weights else ENCODER_SHARE * learning_rate),

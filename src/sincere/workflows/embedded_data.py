@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from lightning_fabric import Fabric
 
 from sincere.data.dataset import Dataset, Samples
 from sincere.data.loader import plain_batches
@@ -13,7 +14,7 @@ from sincere.evaluation.embed import EmbeddedImages, embed
 from sincere.evaluation.model_outputs import PartOutputs
 from sincere.models.embedding import EmbeddingModel
 from sincere.records.reference import Reference
-from sincere.workflows.arithmetic import Compute, choose_arithmetic
+from sincere.workflows.launch import embed_shared
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,24 +25,28 @@ class EmbeddedData:
         train: Images that neighbours are searched among and probes are trained on.
         test: Images that metrics are about.
         unknown: Test images of classes that were left out of training; None without.
-        compute: How the outputs were computed: pixels to embeddings and features, side by side.
-        notes: What a reader should know.
     """
 
     train: PartOutputs
     test: PartOutputs
     unknown: PartOutputs | None
-    compute: Compute
-    notes: tuple[str, ...]
 
 
-def embed_data(model: EmbeddingModel, data: Dataset, device: torch.device) -> EmbeddedData:
-    """Embed the training and the test images, un-augmented and in order."""
+def embed_data(
+    model: EmbeddingModel, data: Dataset, device: torch.device, fabric: Fabric | None = None
+) -> EmbeddedData:
+    """Embed the training and the test images, un-augmented, in order, and in float32, as new images are embedded later.
+
+    Args:
+        model: The model.
+        data: The data set.
+        device: Where to compute.
+        fabric: Processes that share the images, if there are several; each gets all outputs.
+    """
     model.to(device)
-    compute, notes = _arithmetic(model, data, device)
-    train, test = (embed_part(compute, part, model, device) for part in (data.train, data.test))
-    unknown = None if data.unknown is None else embed_part(compute, data.unknown, model, device)
-    return EmbeddedData(train, test, unknown, compute, notes)
+    train, test = (embed_part(model, part, device, fabric) for part in (data.train, data.test))
+    unknown = None if data.unknown is None else embed_part(model, data.unknown, device, fabric)
+    return EmbeddedData(train, test, unknown)
 
 
 def reference_of(train: PartOutputs | EmbeddedImages, test: PartOutputs | EmbeddedImages, data: Dataset) -> Reference:
@@ -51,10 +56,17 @@ def reference_of(train: PartOutputs | EmbeddedImages, test: PartOutputs | Embedd
     return Reference(embeddings, labels, ids, data.class_names, held_out, data.train.texts)
 
 
-def embed_part(compute: Compute, images: Samples, model: EmbeddingModel, device: torch.device) -> PartOutputs:
-    """Return embeddings and features of some images."""
-    embedded = embed(compute, plain_batches(images, device=device))
-    outputs, dim = embedded.embeddings, model.spec.dim
+def embed_part(
+    model: EmbeddingModel, images: Samples, device: torch.device, fabric: Fabric | None = None
+) -> PartOutputs:
+    """Return embeddings and features of some images; see `embed_data`."""
+    dim = model.spec.dim
+    if fabric is None or fabric.world_size == 1:
+        embedded = embed(model.outputs, plain_batches(images, device=device))
+    else:
+        first = images.items.gather(images.positions[:1]).to(device)
+        embedded = embed_shared(model.outputs, images, fabric, width=model.outputs(first).shape[1])
+    outputs = embedded.embeddings
     return PartOutputs(outputs[:, :dim].contiguous(), outputs[:, dim:].contiguous(), embedded.labels, embedded.ids)
 
 
@@ -68,15 +80,3 @@ def check_finite(part: PartOutputs) -> None:
     if not bool(finite.all()):
         remedy = "its weights are damaged or its training diverged: train again with a lower --learning-rate"
         raise DataError(f"evaluate: the model's output for image {int(part.ids[~finite][0])} is not finite; {remedy}")
-
-
-def _arithmetic(model: EmbeddingModel, data: Dataset, device: torch.device) -> tuple[Compute, tuple[str, ...]]:
-    """Return how to compute outputs, and a note for the reader where there was a choice."""
-    dim = model.spec.dim
-    compute, chosen = choose_arithmetic(model.outputs, lambda outputs: outputs[:, :dim], data.test, device)
-    notes = {
-        None: (),
-        "bfloat16": ("embeddings were computed in bfloat16, which left the metrics of a sample unchanged",),
-        "float32": ("embeddings were computed in float32: bfloat16 changed the metrics of a sample",),
-    }
-    return compute, notes[chosen]

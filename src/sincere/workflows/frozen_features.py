@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn.functional import normalize
+from torch import Tensor, nn
 
 from sincere.data.cache import cache_key
 from sincere.data.dataset import Dataset, Samples
 from sincere.data.decode import DECODER
-from sincere.data.feature_cache import cached_features
+from sincere.data.feature_cache import BLOCK, cached_features, fill_share
 from sincere.data.feature_storage import Features, place_features
 from sincere.data.load_options import home
 from sincere.data.views import ViewMaker, named_augmentation, view_maker
@@ -23,8 +23,8 @@ from sincere.messages import Messages
 from sincere.models.embedding import EmbeddingModel
 from sincere.models.inference import for_inference
 from sincere.training.progress import CountProgress
-from sincere.workflows.arithmetic import Compute, choose_arithmetic
 from sincere.workflows.fingerprints import tensor_bytes
+from sincere.workflows.launch import in_turn
 
 VERSION = 2  # of how features are computed: another one makes cached features invalid
 BATCH = 256  # images that are given to the encoder at once
@@ -51,15 +51,15 @@ class FrozenEncoder:
     """An encoder whose weights stay as they are.
 
     Attributes:
-        compute: Maps images (n, c, h, w) to features (n, d).
+        network: Maps images (n, c, h, w) to features (n, d), in float32, as those of new images are computed later.
         n_features: Number of features of an image.
-        identity: What decides the features of an image: weights, input size, arithmetic.
+        digest: Hash of what decides the features of an image: weights and input size.
         device: Where to compute.
     """
 
-    compute: Compute
+    network: nn.Module
     n_features: int
-    identity: tuple[object, ...]
+    digest: str
     device: torch.device
 
     def features(self, samples: Samples, augmented: Augmented | None, chosen: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -69,11 +69,11 @@ class FrozenEncoder:
             batch = chosen[start : start + step]
             images = samples.items.gather(samples.positions[batch]).to(self.device)
             if augmented is None:
-                rows.append(self.compute(images))
+                rows.append(self.network(images).float())
                 continue
             ids = torch.from_numpy(samples.ids[batch]).to(self.device)
             versions = augmented.make_views(images, ids, torch.zeros_like(ids))
-            rows.append(self.compute(versions.flatten(0, 1)).view(*versions.shape[:2], -1))
+            rows.append(self.network(versions.flatten(0, 1)).float().view(*versions.shape[:2], -1))
         values: NDArray[np.float32] = torch.cat(rows).cpu().numpy()
         return values
 
@@ -84,6 +84,7 @@ def with_features(
     device: torch.device,
     messages: Messages,
     *,
+    fabric: Fabric | None = None,
     cached_views: int = 0,
     augmentation: str = "none",
 ) -> Dataset:
@@ -94,6 +95,7 @@ def with_features(
         data: Images; or features, ready-made or computed before.
         device: Where to compute.
         messages: Receives the progress.
+        fabric: Processes that share the images, if there are several.
         cached_views: Number of augmented versions of each training image, from which views are drawn besides itself.
         augmentation: How they are augmented.
 
@@ -103,16 +105,16 @@ def with_features(
     if data.train.are_features:
         return data
     encoder = _frozen_encoder(model, data, device)
-    train, test = (_cached(encoder, data, part, messages) for part in ("train", "test"))
+    train, test = (_cached(encoder, data, part, messages, fabric) for part in ("train", "test"))
     unknown = None
     if data.unknown is not None:
-        computed = _cached(encoder, data, "unknown", messages)
+        computed = _cached(encoder, data, "unknown", messages, fabric)
         unknown = replace(data.unknown, items=Features(computed), positions=np.arange(len(computed)))
     versions = None
     if cached_views:
         chosen = named_augmentation(augmentation, mirror_is_same_class=data.mirror_is_same_class)
         make_views = view_maker(chosen, size=data.size, seed=VIEW_SEED, n_views=cached_views)
-        versions = _cached(encoder, data, "train", messages, Augmented(cached_views, augmentation, make_views))
+        versions = _cached(encoder, data, "train", messages, fabric, Augmented(cached_views, augmentation, make_views))
     return replace(
         data,
         train=replace(data.train, items=Features(train, versions), positions=np.arange(len(train))),
@@ -127,42 +129,46 @@ def _cached(
     data: Dataset,
     part: str,
     messages: Messages,
+    fabric: Fabric | None,
     augmented: Augmented | None = None,
 ) -> Tensor:
-    """Return the features of a part (n, d), or of augmented versions of its images (n, n_versions, d)."""
+    """Return the features of a part (n, d), or of augmented versions of its images (n, n_versions, d).
+
+    Several processes first compute each its share of what the cache lacks, then read it; one that has another disk
+    computes what it does not find there.
+    """
     samples: Samples = getattr(data, part)
     what = f"{part} images" if augmented is None else f"augmented {part} images"
     views = () if augmented is None else (augmented.n_versions, augmented.augmentation)
     shape = (len(samples), *views[:1], encoder.n_features)
+    path = _path(encoder, data, part, views)
+
+    def compute(chosen: NDArray[np.int64]) -> NDArray[np.float32]:
+        return encoder.features(samples, augmented, chosen)
+
     with CountProgress(messages, f"features of {what}") as progress:
-        values = cached_features(
-            _path(encoder, data, part, views),
-            lambda chosen: encoder.features(samples, augmented, chosen),
-            shape,
-            progress=progress,
-        )
+        if fabric is not None and fabric.world_size > 1:
+            with in_turn(fabric):  # the first one makes the file
+                fill_share(path, compute, shape, share=range(0))
+            own = range(fabric.global_rank, -(-shape[0] // BLOCK), fabric.world_size)
+            fill_share(path, compute, shape, share=own, progress=progress)
+            fabric.barrier()
+        values = cached_features(path, compute, shape, progress=progress)
     return place_features(values, encoder.device)
 
 
 def _path(encoder: FrozenEncoder, data: Dataset, part: str, views: tuple[object, ...]) -> Path:
     """Return the cache entry of a part: one for each content of the data and each encoder."""
     stored = getattr(data, part).items.shape[1:]
-    which = hashlib.sha256(data.unknown.ids.tobytes()).hexdigest() if part == "unknown" and data.unknown else ""
-    content = (VERSION, DECODER, data.digest, f"{part}{which}", data.size, stored, *views, *encoder.identity)
+    digest = data.unknown_digest if part == "unknown" else data.digest
+    content = (VERSION, DECODER, digest, part, data.size, stored, *views, encoder.digest)
     return home() / "features" / cache_key(*content)
 
 
 def _frozen_encoder(model: EmbeddingModel, data: Dataset, device: torch.device) -> FrozenEncoder:
-    """Return the encoder of a model, in bfloat16 where the hardware gains from it and metrics stay the same."""
     encoder = for_inference(model.encoder, prepare=model.preparation).to(device)
-
-    def full(images: Tensor) -> Tensor:
-        output: Tensor = encoder(images)
-        return output.float()
-
-    compute, arithmetic = choose_arithmetic(full, lambda features: normalize(features, dim=1), data.train, device)
-    n_features = full(data.train.items.gather(data.train.positions[:1]).to(device)).shape[1]
-    return FrozenEncoder(compute, n_features, (arithmetic, _weights_digest(model)), device)
+    n_features = encoder(data.train.items.gather(data.train.positions[:1]).to(device)).shape[1]
+    return FrozenEncoder(encoder, n_features, _weights_digest(model), device)
 
 
 def _weights_digest(model: EmbeddingModel) -> str:

@@ -7,19 +7,26 @@ from pathlib import Path
 import torch
 
 from sincere import checks
+from sincere.catalog import DEVICES
 from sincere.errors import InputValueError
 
 
 def choose_device(name: str, *, caller: str) -> torch.device:
-    """Return a device by name; "auto" is the first there is of cuda, mps and cpu.
+    """Return a device by name, such as "cuda" or "cuda:1"; "auto" is the first there is of cuda, mps and cpu.
 
     Raises:
-        InputValueError: It is not there.
+        InputValueError: There is no such device, or not here.
     """
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    available = {
+        "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        "mps": int(torch.backends.mps.is_available()),
+        "cpu": 1,
+    }
     if name == "auto":
-        return torch.device(next(kind for kind, there in available.items() if there))
-    if not available[name]:
+        return torch.device(next(kind for kind, n_devices in available.items() if n_devices))
+    kind, _, index = name.partition(":")
+    checks.choice(caller, "device", kind, DEVICES)
+    if not (index.isdecimal() or name == kind) or int(index or 0) >= available[kind]:
         raise InputValueError(checks.wording(caller, "device must be available here", repr(name), "Try cpu."))
     return torch.device(name)
 

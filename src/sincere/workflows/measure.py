@@ -24,7 +24,7 @@ from sincere.errors import DataError, InputValueError
 from sincere.evaluation.margins import margin
 from sincere.evaluation.model_outputs import Metric, ModelOutputs
 from sincere.evaluation.probe import Probe, fast_probe, paper_probe
-from sincere.evaluation.projection import nearest_others, project_2d, sample_positions
+from sincere.evaluation.projection import project_2d, sample_positions
 from sincere.evaluation.unknown import measure_unknown
 from sincere.messages import Messages
 from sincere.models.embedding import EmbeddingModel
@@ -32,14 +32,15 @@ from sincere.records.arrays import MAP, PER_IMAGE, EmbeddingMap, PerImage
 from sincere.records.results import ClassRow, MarginAbout
 from sincere.records.tensors import write_tensors
 from sincere.settings.evaluation import EvaluationSettings
-from sincere.workflows.arithmetic import Compute
+from sincere.workflows.advice import train_accuracy
 from sincere.workflows.class_table import class_table, margin_about
-from sincere.workflows.embedded_data import EmbeddedData, check_finite, embed_data, embed_part
+from sincere.workflows.embedded_data import EmbeddedData, check_finite, embed_part
 from sincere.workflows.run_folder import EMBEDDINGS, PROBES
 
 PROBE_BATCH, PROBE_WEIGHT_DECAY = 128, 1e-4  # the paper's
 HELD_OUT = 0.1
-THUMBNAIL = 32  # pixels
+THUMBNAIL, TRAIN_THUMBNAIL = 32, 24  # pixels
+MOST_TRAIN_THUMBNAILS = 6000  # of a map: about 10 MB in colour
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +53,7 @@ class Measured:
         classes: The table of classes.
         margin: Margin over all test images.
         data: The data set.
-        notes: Notes for the reader.
-        fpr95: Share of unknown images that score as 95% of the known ones do, by score; empty without unknown classes.
+        train_accuracy: 1-NN accuracy on training images, each left out in turn.
     """
 
     outputs: ModelOutputs
@@ -61,19 +61,22 @@ class Measured:
     classes: tuple[ClassRow, ...]
     margin: MarginAbout
     data: Dataset
-    notes: tuple[str, ...]
-    fpr95: dict[str, float]
+    train_accuracy: float
 
     def per_image(self) -> PerImage:
         """Return the metrics of every test image."""
         test, train, neighbours = self.outputs.test, self.outputs.train, self.outputs.neighbours
+        unknown = self.outputs.unknown
         return PerImage(
             ids=test.ids.cpu().numpy(),
             labels=test.labels.cpu().numpy(),
             predictions=neighbours.predictions[1].cpu().numpy(),
             target_ids=train.ids[neighbours.target_position].cpu().numpy(),
             noise_ids=train.ids[neighbours.noise_position].cpu().numpy(),
+            unknown_ids=np.zeros(0, dtype=np.int64) if unknown is None else unknown.ids.cpu().numpy(),
             values={name: measure.values for name, measure in self.measures.items()},
+            texts=self.data.test.texts,
+            unknown_texts=None if self.data.unknown is None else self.data.unknown.texts,
         )
 
     def confusion(self) -> tuple[tuple[int, int, int], ...]:
@@ -83,33 +86,43 @@ class Measured:
         return tuple((i, j, n) for (i, j), n in zip(cells.tolist(), counts.tolist(), strict=True))
 
     def embedding_map(self) -> EmbeddingMap:
-        """Return some of the test images in the plane."""
+        """Return some of the test images in the plane, with the training images nearest to them."""
         chosen = sample_positions(len(self.data.test))
-        images, texts = (self.data.origin or self.data).test, self.data.test.texts
-        test, predictions = self.outputs.test, self.outputs.neighbours.predictions[1]
+        images, texts, train_texts = self.data.origin or self.data, self.data.test.texts, self.data.train.texts
+        test, train, neighbours = self.outputs.test, self.outputs.train, self.outputs.neighbours
         positions = torch.from_numpy(chosen).to(test.ids.device)
-        embeddings = test.embeddings[positions]
-        points, method = project_2d(embeddings)
+        points, method = project_2d(test.embeddings[positions])
+        nearest, voters = first_come(neighbours.nearest_position[positions].cpu().numpy())
+        pictured = None if images.train.are_features else images.train.subset(voters[:MOST_TRAIN_THUMBNAILS])
         return EmbeddingMap(
             ids=test.ids[positions].cpu().numpy(),
             labels=test.labels[positions].cpu().numpy(),
-            predictions=predictions[positions].cpu().numpy(),
+            predictions=neighbours.predictions[1][positions].cpu().numpy(),
             points=points,
-            neighbours=nearest_others(embeddings),
-            thumbnails=None if images.are_features else thumbnails(images.subset(chosen)),
+            neighbours=nearest,
+            similarities=neighbours.nearest_similarity[positions].float().cpu().numpy(),
+            train_ids=train.ids.cpu().numpy()[voters],
+            train_labels=train.labels.cpu().numpy()[voters],
+            thumbnails=None if images.test.are_features else thumbnails(images.test.subset(chosen)),
+            train_thumbnails=None if pictured is None else thumbnails(pictured, TRAIN_THUMBNAIL),
             method=method,
             texts=None if texts is None else texts[chosen],
+            train_texts=None if train_texts is None else train_texts[voters],
         )
 
-    def save(self, folder: Path, per_image: PerImage) -> dict[str, str]:
-        """Write embeddings.safetensors, the probes, per_image.npz and map.npz; return the SHA-256 of the last two."""
+    def save(self, folder: Path, per_image: PerImage, *, probes: bool) -> dict[str, str]:
+        """Write embeddings.safetensors, the probes if asked for, per_image.npz and map.npz.
+
+        Returns:
+            The SHA-256 of the last two.
+        """
         tensors = {
             f"{name}.{field}": getattr(part, field).cpu().numpy()
             for name, part in (("train", self.outputs.train), ("test", self.outputs.test))
             for field in ("embeddings", "features", "labels", "ids")
         }
         write_tensors(folder / EMBEDDINGS, tensors)
-        for name, probe in self.outputs.probes.items():
+        for name, probe in self.outputs.probes.items() if probes else ():
             probe.save(folder / PROBES[name], self.data.class_names)
         return {PER_IMAGE: per_image.write(folder), MAP: self.embedding_map().write(folder)}
 
@@ -121,9 +134,9 @@ def check_measurable(settings: EvaluationSettings, data: Dataset, *, caller: str
         InputValueError: A k is larger than the number of training images, or the probe needs images.
         DataError: No class has the two training images that a linear probe needs.
     """
-    if max(settings.ks) > len(data.train):
+    if max(ks := settings.ks_among(len(data.train))) > len(data.train):
         requirement = f"ks must be at most {len(data.train)}, the training {data.noun} there are"
-        raise InputValueError(checks.wording(caller, requirement, max(settings.ks)))
+        raise InputValueError(checks.wording(caller, requirement, max(ks)))
     images = data.origin or data
     if "linear" in settings.metrics and settings.probe != "fast" and images.train.are_features:
         requirement = "probe must be fast for features, because the paper's is trained on augmented images"
@@ -142,7 +155,7 @@ def measure(
     device: torch.device,
     temperature: float,
     messages: Messages,
-    embedded: EmbeddedData | None = None,
+    embedded: EmbeddedData,
 ) -> Measured:
     """Measure a model.
 
@@ -154,16 +167,11 @@ def measure(
         device: Where to compute.
         temperature: Temperature of the divergence bounds.
         messages: Receives the progress.
-        embedded: What the model makes of the data; computed if None.
+        embedded: What the model makes of the data.
 
     Raises:
-        DataError: An output of the model is not finite, or the data do not allow what is asked for.
-        InputValueError: A k is larger than the number of training images.
+        DataError: An output of the model is not finite.
     """
-    check_measurable(settings, data)
-    if embedded is None:
-        messages.say(f"embedding {len(data.train):,} training and {len(data.test):,} test {data.noun}")
-        embedded = embed_data(model, data, device)
     train, test = embedded.train, embedded.test
     for part in (train, test):
         check_finite(part)
@@ -179,21 +187,18 @@ def measure(
                 f"training the linear probe: SGD over {settings.probe_epochs} epochs of augmented images, twice"
             )
             images = data.origin or data
-            probes["linear_paper"] = _paper_probe(embedded.compute, images, model, settings, seed, device)
-    outputs = ModelOutputs(train, test, settings.ks, probes, embedded.unknown)
-    families = [load(METRICS[name]) for name in settings.metrics]
+            probes["linear_paper"] = _paper_probe(model, images, settings, seed, device)
+    outputs = ModelOutputs(train, test, settings.ks_among(len(data.train)), probes, embedded.unknown)
     measures: dict[str, Metric] = {}
-    for family in families:
-        measures |= family(outputs)
-    rates: dict[str, float] = {}
+    for name in settings.metrics:
+        measures |= load(METRICS[name])(outputs)
     if outputs.unknown is not None:
         check_finite(outputs.unknown)
-        unknown, rates = measure_unknown(outputs)
-        measures |= unknown
+        measures |= measure_unknown(outputs)
     neighbours = outputs.neighbours
     target, noise = (x.cpu().numpy() for x in (neighbours.target_similarity, neighbours.noise_similarity))
     classes = class_table(outputs, data.class_names, temperature=temperature)
-    return Measured(outputs, measures, classes, margin_about(margin(target, noise)), data, embedded.notes, rates)
+    return Measured(outputs, measures, classes, margin_about(margin(target, noise)), data, train_accuracy(outputs))
 
 
 def _probe_split(labels: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -205,12 +210,7 @@ def _probe_split(labels: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64
 
 
 def _paper_probe(
-    compute: Compute,
-    data: Dataset,
-    model: EmbeddingModel,
-    settings: EvaluationSettings,
-    seed: int,
-    device: torch.device,
+    model: EmbeddingModel, data: Dataset, settings: EvaluationSettings, seed: int, device: torch.device
 ) -> Probe:
     """Train the paper's probe: crops and flips, drawn again in every epoch."""
     augmentation = named_augmentation("crops", mirror_is_same_class=data.mirror_is_same_class)
@@ -224,11 +224,11 @@ def _paper_probe(
 
         def epoch(number: int) -> Iterable[tuple[Tensor, Tensor]]:
             for batch in loader.batches(number * sampler.n_batches, (number + 1) * sampler.n_batches):
-                yield compute(batch.inputs[:, 0])[:, dim:], batch.labels
+                yield model.outputs(batch.inputs[:, 0])[:, dim:], batch.labels
 
         return epoch
 
-    validation = embed_part(compute, held_out, model, device)
+    validation = embed_part(model, held_out, device)
     return paper_probe(
         batches(learn),
         batches(data.train),
@@ -240,10 +240,33 @@ def _paper_probe(
     )
 
 
+def first_come(nearest: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return neighbours (m, k) as positions in a list of all that occur, and that list.
+
+    The list starts with everybody's nearest, then comes everybody's second: where it has to be cut, those that matter
+    most are kept.
+
+    Example:
+        >>> positions, listed = first_come(np.array([[7, 3], [5, 7]]))
+        >>> listed.tolist(), positions.tolist()
+        ([7, 5, 3], [[0, 2], [1, 0]])
+    """
+    values, first, inverse = np.unique(nearest.T.ravel(), return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return rank[inverse.ravel()].reshape(nearest.T.shape).T.copy(), values[order]
+
+
 def thumbnails(images: Samples, side: int = THUMBNAIL) -> NDArray[np.uint8]:
     """Return small pixels (n, h, w, c); images that are small already stay as they are."""
-    pixels = torch.cat([batch.inputs.cpu() for batch in plain_batches(images)])
-    if max(pixels.shape[-2:]) > side:
-        small = interpolate(pixels.float(), (side, side), mode="bilinear", antialias=True)
-        pixels = small.round().clamp(0, 255).to(torch.uint8)
+
+    def small(pixels: Tensor) -> Tensor:
+        if max(pixels.shape[-2:]) <= side:
+            return pixels
+        resized = interpolate(pixels.float(), (side, side), mode="bilinear", antialias=True)
+        return resized.round().clamp(0, 255).to(torch.uint8)
+
+    # Batch by batch: thousands of photos at their stored size would take gigabytes.
+    pixels = torch.cat([small(batch.inputs.cpu()) for batch in plain_batches(images)])
     return cast(NDArray[np.uint8], pixels.permute(0, 2, 3, 1).contiguous().numpy())

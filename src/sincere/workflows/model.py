@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sincere import checks
@@ -17,11 +20,11 @@ from sincere.catalog import CLASSIFIERS, UNKNOWN_SCORES
 from sincere.catalog import load as load_target
 from sincere.data.given_images import GivenImages, given_images
 from sincere.data.load_options import Progress
-from sincere.errors import DataError
+from sincere.errors import DataError, InputTypeError, MissingPackageError, missing_package
 from sincere.evaluation.classifiers import Classifier
 from sincere.evaluation.neighbours import nearest_references
 from sincere.evaluation.probe import Probe
-from sincere.evaluation.unknown import SCORES, p_values
+from sincere.evaluation.unknown import SCORES, Score, p_values
 from sincere.models.embedding import SPEC, WEIGHTS, EmbeddingModel, load_model
 from sincere.models.inference import for_inference
 from sincere.records.model import ModelSpec
@@ -67,7 +70,7 @@ class Model:
         self.folder = folder
         self.network = network.to(device).eval()
         self.device = device
-        self._held_out_scores = dict[str, Tensor]()
+        self._scores = dict[str, tuple[Score, Tensor]]()  # with those of the held-out samples
 
     def __repr__(self) -> str:
         return f"Model({str(self.folder)!r}, {self.network.describe()})"
@@ -97,8 +100,13 @@ class Model:
     @cached_property
     def _references(self) -> tuple[Tensor, Tensor]:
         arrays = (self.reference.embeddings, self.reference.labels)
-        embeddings, labels = (torch.from_numpy(array).to(self.device) for array in arrays)
+        embeddings, labels = (torch.from_numpy(array[self._order]).to(self.device) for array in arrays)
         return embeddings, labels
+
+    @cached_property
+    def _order(self) -> NDArray[np.int64]:
+        """Order of the reference set by class, so that ties go to the smaller label, as in evaluation."""
+        return np.argsort(self.reference.labels, kind="stable")
 
     @cached_property
     def _encoder(self) -> nn.Module | None:
@@ -164,12 +172,11 @@ class Model:
 
     def fit(self, outputs: Tensor, score: str) -> Tensor:
         """Return the p-values of `p_known` for outputs of `outputs`."""
-        references, labels = self._references
-        if score not in self._held_out_scores:
-            held_out = torch.from_numpy(self.reference.held_out).to(self.device)
-            self._held_out_scores[score] = SCORES[score](held_out, references, labels)
-        scores = SCORES[score](outputs[:, : self.spec.dim], references, labels)
-        return p_values(scores, self._held_out_scores[score])
+        if score not in self._scores:
+            score_of = SCORES[score](*self._references)
+            self._scores[score] = score_of, score_of(torch.from_numpy(self.reference.held_out).to(self.device))
+        score_of, held_out = self._scores[score]
+        return p_values(score_of(outputs[:, : self.spec.dim]), held_out)
 
     def nearest(self, images: Any, k: int = 5) -> Nearest:
         """Return the k nearest training samples of each image.
@@ -179,17 +186,17 @@ class Model:
             InputValueError: k is not between 1 and the number of training samples.
             DataError: A file is missing or no image, or the run has no reference embeddings.
         """
-        return self.neighbours(self.embed(images), k)
+        return self.neighbours(self.embed(images), checks.count("nearest", "k", k, least=1))
 
     def neighbours(self, embeddings: Tensor, k: int) -> Nearest:
         """Return the k nearest training samples of embeddings (n, dim)."""
         references, labels = self._references
-        similarities, positions = (x.cpu() for x in nearest_references(embeddings.to(self.device), references, k))
-        rows, classes = positions.tolist(), labels.cpu()[positions].tolist()
+        similarities, ranks = (x.cpu() for x in nearest_references(embeddings.to(self.device), references, k))
+        classes, positions = labels.cpu()[ranks].tolist(), torch.from_numpy(self._order)[ranks]
         return Nearest(
             similarities,
             [[self.class_names[label] for label in row] for row in classes],
-            [[self.reference.name(position) for position in row] for row in rows],
+            [[self.reference.name(position) for position in row] for row in positions.tolist()],
             positions,
         )
 
@@ -221,10 +228,16 @@ class Model:
         """
         if self.spec.n_features is None:
             return given_images(value)
-        features = value if isinstance(value, Tensor) else torch.from_numpy(np.asarray(value, dtype=np.float32))
+        try:
+            features = value if isinstance(value, Tensor) else torch.from_numpy(np.asarray(value, dtype=np.float32))
+        except (TypeError, ValueError) as error:
+            requirement = "must be features, an array or a tensor (n, d): the model was trained on features"
+            raise InputTypeError(checks.wording("images", requirement, type(value).__name__)) from error
         if features.ndim != 2 or features.shape[1] != self.spec.n_features:
             requirement = f"features must have shape (n, {self.spec.n_features}): the model was trained on features"
             raise DataError(checks.wording("images", requirement, tuple(features.shape)))
+        if not bool(torch.isfinite(features).all()):
+            raise DataError(checks.wording("images", "features must be finite", "NaN or infinite values"))
         return features.float()
 
     def given_files(self, paths: Sequence[Path]) -> GivenImages:
@@ -266,14 +279,92 @@ class Model:
         inputs = pixels if self._encoder is None else self._encoder(pixels).float()
         return self.network.outputs(inputs)
 
+    def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the model as an ONNX file that takes decoded pixels of any height and width; see docs/use.md.
 
-def load(run: str | Path, *, encoder: nn.Module | None = None, device: str = "auto") -> Model:
+        Where onnxruntime is installed, its embeddings of a few images are compared with those of PyTorch first.
+
+        Raises:
+            InputValueError: The path does not end with .onnx.
+            DataError: The file exists.
+            MissingPackageError: onnx or onnxscript is not installed.
+            UnsupportedError: The encoder cannot be exported, or the embeddings differ by more than 1e-4.
+        """
+        from sincere.workflows.export import export_onnx
+
+        export_onnx(self, Path(path), overwrite=overwrite)
+        return Path(path)
+
+    def save_pretrained(self, folder: str | Path, *, reference: bool = True, **options: Any) -> str | None:
+        """Write a folder as on the Hugging Face hub, with a model card; a README.md that is there stays.
+
+        Args:
+            folder: Folder to write to.
+            reference: Whether to write what classifies new images: embeddings, labels and file names of the training
+                images.
+            options: Those of `huggingface_hub.ModelHubMixin.save_pretrained`, such as push_to_hub and repo_id.
+
+        Returns:
+            Address of the commit on the hub, if it was pushed.
+
+        Raises:
+            MissingPackageError: huggingface_hub is not installed.
+            DataError: The folder is that of a run.
+        """
+        address: str | None = (
+            _hub("save_pretrained").HubModel(self, reference=reference).save_pretrained(folder, **options)
+        )
+        return address
+
+    def push_to_hub(self, repo_id: str, *, reference: bool = True, **options: Any) -> str:
+        """Upload what `save_pretrained` writes; return the address of the commit.
+
+        Args:
+            repo_id: Name of the repository, such as "user/name".
+            reference: See `save_pretrained`: the file names of the training images become public, too.
+            options: Those of `huggingface_hub.ModelHubMixin.push_to_hub`, such as private.
+
+        Raises:
+            MissingPackageError: huggingface_hub is not installed.
+        """
+        address: str = _hub("push_to_hub").HubModel(self, reference=reference).push_to_hub(repo_id, **options)
+        return address
+
+    @staticmethod
+    def from_pretrained(
+        name: str | Path, *, encoder: nn.Module | None = None, device: str = "auto", **options: Any
+    ) -> Model:
+        """Return the model in a folder that `save_pretrained` has written, or in a repository on the hub.
+
+        Args:
+            name: The folder, or the name of the repository, such as "user/name".
+            encoder: See `load`.
+            device: See `load`.
+            options: Those of `huggingface_hub.ModelHubMixin.from_pretrained`, such as revision and local_files_only.
+
+        Raises:
+            MissingPackageError: huggingface_hub is not installed.
+            DataError: There is no such model, it cannot be downloaded, or it is damaged.
+        """
+        model: Model = _hub("from_pretrained").from_hub(name, encoder=encoder, device=device, **options)
+        return model
+
+
+def _hub(caller: str) -> ModuleType:
+    """Return the module that needs huggingface_hub, which need not be installed for anything else."""
+    try:
+        return import_module("sincere.workflows.hub")
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(missing_package(caller, error, extra="export")) from error
+
+
+def load(run: str | Path, *, encoder: nn.Module | None = None, device: str | torch.device = "auto") -> Model:
     """Return the model of a run, ready to embed and classify images.
 
     Args:
         run: Folder of the run, or its model.safetensors.
         encoder: A module like the one that the run was given in Python, if it was; the weights are those of the run.
-        device: Where to compute: "auto", "cpu", "cuda" or "mps".
+        device: Where to compute: "auto", "cpu", "cuda", "mps" or a torch.device.
 
     Raises:
         DataError: There is none in that folder, or it is damaged.
@@ -283,4 +374,5 @@ def load(run: str | Path, *, encoder: nn.Module | None = None, device: str = "au
     if folder.name in (WEIGHTS, SPEC) and folder.is_file():
         folder = folder.parent
     with given_encoder(folder, encoder):
-        return Model(folder, load_model(folder), choose_device(device, caller="load"))
+        network = load_model(folder)
+    return Model(folder, network, choose_device(device, caller="load") if isinstance(device, str) else device)

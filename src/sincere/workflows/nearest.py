@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
+from sincere import checks
 from sincere.checks import printable
 from sincere.data.dataset import Samples
-from sincere.errors import SincereError
+from sincere.data.given_images import NONE_READ
+from sincere.errors import DataError, InputValueError, SincereError
 from sincere.messages import Messages
 from sincere.records.files import write_atomic
-from sincere.report.neighbours_page import Neighbour, Query, neighbours_page
+from sincere.report.neighbours_page import PAGE_MARK, Neighbour, Query, neighbours_page
 from sincere.settings.requests import NearestRequest
 from sincere.training.progress import CountProgress
 from sincere.workflows.measure import thumbnails
@@ -29,6 +31,7 @@ def run_nearest(request: NearestRequest, messages: Messages | None = None) -> Pa
         DataError: The folder holds no run or no reference embeddings, or an image cannot be read.
     """
     messages = messages or Messages(quiet=request.quiet)
+    _check_free(request.out)
     model = load(request.run, device=request.machine.device)
     given, dim, n_done = model.given_files(request.images), model.spec.dim, 0
     k = min(request.k, len(model.reference))
@@ -59,21 +62,40 @@ def run_nearest(request: NearestRequest, messages: Messages | None = None) -> Pa
                     )
                 )
             n_done += len(positions)
+    if not n_done:
+        raise DataError(f"{request.verb}: {NONE_READ}")
     messages.note(*given.skipped_note(n_done))
+    request.out.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(request.out, neighbours_page(str(request.run), queries))
     messages.say(str(request.out))
     return request.out
 
 
+def _check_free(out: Path) -> None:
+    """Raise if the page would replace anything but another such page.
+
+    Raises:
+        InputValueError: The path does not end with .html.
+        DataError: It is a folder or another file.
+    """
+    if out.suffix.lower() != ".html":
+        raise InputValueError(checks.wording("nearest", "out must end with .html", repr(str(out))))
+    if out.is_dir() or (out.exists() and PAGE_MARK not in out.read_text(encoding="utf-8", errors="replace")):
+        raise DataError(f"{out}: exists already and is no page of this command; choose another --out")
+
+
 def _reference_images(model: Model, request: NearestRequest, messages: Messages) -> Samples | None:
     """Return the training images in the order of the reference set; None, with a note, where they are gone."""
     try:
-        settings = stored_settings(RunFolder(model.folder))
+        folder = RunFolder(model.folder)
+        settings = stored_settings(folder)
         where = settings.data
         if request.data is not None:
             where = where.model_copy(update={"source": request.data})
-        train = load_data(where, settings, model.device, messages).train
-        if not np.array_equal(train.ids, model.reference.ids) or train.are_features:
+        data = load_data(where, settings, model.device, messages)
+        train, summary = data.train, folder.summary()
+        is_same = summary is not None and summary["data"] == data.digest
+        if not is_same or train.are_features or not np.array_equal(train.ids, model.reference.ids):
             raise SincereError("they are other images now")
     except SincereError as error:
         messages.note(f"no thumbnails of the training images: {error}")

@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from sincere.checks import printable
+from sincere.data.given_images import NONE_READ
+from sincere.errors import DataError
 from sincere.messages import Messages
 from sincere.settings.requests import PredictRequest
 from sincere.training.progress import CountProgress
@@ -64,17 +67,20 @@ def predictions(request: PredictRequest, messages: Messages) -> Iterator[Row]:
                     ],
                 }
             n_done += len(positions)
+    if not n_done:
+        raise DataError(f"{request.verb}: {NONE_READ}")
     messages.note(*given.skipped_note(n_done))
 
 
 def _print_csv(rows: Iterator[Row]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["file", "label", "confidence", "p_known", "unknown", "nearest", "similarity"])
-    for row in rows:
-        near = row["nearest"]
-        names, similarities = ";".join(one["name"] for one in near), ";".join(str(one["similarity"]) for one in near)
-        facts = (row[name] for name in ("file", "label", "confidence", "p_known", "unknown"))
-        writer.writerow([*facts, names, similarities])
+    facts, about_near = ("file", "label", "confidence", "p_known", "unknown"), ("name", "label", "similarity")
+    for i, row in enumerate(rows):
+        if i == 0:  # not before there is something to print
+            numbers = range(1, len(row["nearest"]) + 1)
+            writer.writerow([*facts, *(f"nearest_{number}_{name}" for number in numbers for name in about_near)])
+        near = (one[name] for one in row["nearest"] for name in about_near)
+        writer.writerow([*(row[name] for name in facts), *near])
 
 
 def _print_table(rows: list[Row], messages: Messages) -> None:
@@ -84,7 +90,7 @@ def _print_table(rows: list[Row], messages: Messages) -> None:
     for row in rows[:MOST_SHOWN]:
         near = ", ".join(f"{one['name']} ({one['label']}, {one['similarity']:.2f})" for one in row["nearest"])
         label = f"unknown? ({row['label']})" if row["unknown"] else row["label"]
-        table.add_row(row["file"], label, f"{row['confidence']:.1%}", near)
+        table.add_row(Text(row["file"]), Text(label), f"{row['confidence']:.1%}", Text(near))  # names are no markup
     if rows:
         messages.console.print(table)
     if len(rows) > MOST_SHOWN:

@@ -250,6 +250,7 @@ def _copied(setting: str, value: Any) -> Any:
 _KINDS: dict[str, tuple[dict[str, Any], Callable[[Any], tuple[Any, str]]]] = {
     "data": (DATASETS, _data),
     "to": (DATASETS, _data),
+    "unknown_data": (DATASETS, _data),
     "encoder": (ENCODERS, _encoder),
     "loss": (LOSSES, _loss),
     "augmentation": (AUGMENTATIONS, _augmentation),

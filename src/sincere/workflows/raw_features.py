@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
+from lightning_fabric import Fabric
 
 from sincere.catalog import RAW_FEATURES
 from sincere.data.dataset import Dataset
 from sincere.errors import DataError
 from sincere.messages import Messages
 from sincere.records.arrays import PER_IMAGE, PerImage
-from sincere.records.files import EVALUATION_LOCK, locked
-from sincere.records.results import Results
+from sincere.records.files import EVALUATION_LOCK
+from sincere.records.results import Baseline, Results
 from sincere.settings.evaluation import EvaluationSettings
 from sincere.settings.requests import RunSettings
 from sincere.workflows.assembly import initial_model
+from sincere.workflows.launch import locked_by_first
 from sincere.workflows.results import SEED, Trainee, is_same_data, measure_and_store
 from sincere.workflows.run_folder import RunFolder
 from sincere.workflows.trained_model import Trained
@@ -39,8 +40,9 @@ def evaluate_raw_features(
     settings: RunSettings,
     data: Dataset,
     evaluation: EvaluationSettings,
-    device: torch.device,
+    fabric: Fabric,
     messages: Messages,
+    baselines: tuple[Baseline, ...],
 ) -> Results:
     """Return the results of the features without training; those that are stored already if they are what is asked for.
 
@@ -49,12 +51,13 @@ def evaluate_raw_features(
         settings: Resolved settings of one of its runs.
         data: The features of its data.
         evaluation: What to measure.
-        device: Where to compute.
+        fabric: The processes that share the work.
         messages: Receives the progress.
+        baselines: Of the data.
     """
     folder = RunFolder(runs / RAW_FEATURES)
     about = {name: value for name, value in settings.stored().items() if name in ABOUT}
-    stored = _stored(folder, about, data, evaluation)
+    stored = fabric.broadcast(_stored(folder, about, data, evaluation) if fabric.is_global_zero else None)
     if stored is not None:
         return stored
     messages.say("")
@@ -62,9 +65,19 @@ def evaluate_raw_features(
     model = initial_model(settings.replaced(head="none", freeze=False), data)  # probes take features, not embeddings
     trained = Trained(model.eval(), epochs=0, seconds=0.0, train_loss=None, data=data.digest, notes=())
     trainee = Trainee(RAW_FEATURES, settings.seed, settings.loss.temperature, about)
-    with locked(folder.path, EVALUATION_LOCK):
+    with locked_by_first(fabric, folder.path, EVALUATION_LOCK):
         return measure_and_store(
-            folder, trained, trainee, data, evaluation, kind="evaluation", seed=SEED, device=device, messages=messages
+            folder,
+            trained,
+            trainee,
+            data,
+            evaluation,
+            kind="evaluation",
+            seed=SEED,
+            fabric=fabric,
+            messages=messages,
+            baselines=baselines,
+            check_labels=True,
         )
 
 

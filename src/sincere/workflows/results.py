@@ -6,22 +6,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import torch
+from lightning_fabric import Fabric
 
+from sincere.catalog import loss_title
 from sincere.data.dataset import Dataset
 from sincere.errors import DataError
 from sincere.messages import Messages
 from sincere.records.files import EVALUATION_LOCK, staged_folder
 from sincere.records.manifest import make_manifest, now
-from sincere.records.results import FIGURES, RESULTS, DataAbout, MetricAbout, Results, Row, TrainLoss
+from sincere.records.results import FIGURES, RESULTS, Baseline, DataAbout, MetricAbout, Results, Row, TrainLoss
 from sincere.report.page import remove_report, write_report
 from sincere.report.tables import show, write_csv
 from sincere.settings.evaluation import EvaluationSettings
 from sincere.settings.requests import RunSettings
+from sincere.statistics.bootstrap import interval
 from sincere.statistics.comparison import compare_losses, few_note
-from sincere.workflows.embedded_data import EmbeddedData, reference_of
+from sincere.workflows.advice import measure_baselines, overfitting_note, small_classes_note
+from sincere.workflows.embedded_data import EmbeddedData, embed_data, reference_of
 from sincere.workflows.frozen_features import with_features
-from sincere.workflows.measure import Measured, measure
+from sincere.workflows.label_list import list_label_issues
+from sincere.workflows.measure import Measured, check_measurable, measure
 from sincere.workflows.run_folder import MEASURED, RunFolder
 from sincere.workflows.trained_model import Trained, check_input, load_trained
 
@@ -58,11 +62,15 @@ def evaluate_run(
     evaluation: EvaluationSettings,
     *,
     seed: int,
-    device: torch.device,
+    fabric: Fabric,
     messages: Messages,
     embedded: EmbeddedData | None = None,
+    baselines: tuple[Baseline, ...] = (),
+    check_labels: bool = True,
 ) -> Results:
     """Measure a run on its data and write the arrays and results.json into it.
+
+    With `check_labels`, the training samples whose label may be wrong are listed, too, if that does not take long.
 
     Raises:
         DataError: The data have other classes than the run was trained on, are features in place of images or the other
@@ -84,9 +92,11 @@ def evaluate_run(
         evaluation,
         kind="evaluation",
         seed=seed,
-        device=device,
+        fabric=fabric,
         messages=messages,
         embedded=embedded,
+        baselines=baselines,
+        check_labels=check_labels,
     )
 
 
@@ -99,17 +109,28 @@ def measure_and_store(
     *,
     kind: Kind,
     seed: int,
-    device: torch.device,
+    fabric: Fabric,
     messages: Messages,
     embedded: EmbeddedData | None = None,
+    baselines: tuple[Baseline, ...] = (),
+    check_labels: bool = False,
 ) -> Results:
     """Measure a trained model on a data set and store the results in a folder.
 
-    What an earlier evaluation left there stays until all of the new results are written.
+    What an earlier evaluation left there stays until all of the new results are written. Baselines of the data are
+    measured unless they are given. Several processes share the images that are embedded; the first one measures and
+    writes, the others wait and read the results.
     """
-    started = now()
+    started, device = now(), fabric.device
     if trained.model.spec.frozen:
-        data = with_features(trained.model, data, device, messages)
+        data = with_features(trained.model, data, device, messages, fabric=fabric)
+    check_measurable(evaluation, data)
+    if embedded is None:
+        messages.say(f"embedding {len(data.train):,} training and {len(data.test):,} test {data.noun}")
+        embedded = embed_data(trained.model, data, device, fabric)
+    if not fabric.is_global_zero:
+        fabric.barrier()
+        return Results.read(folder.path)
     measured = measure(
         trained.model,
         data,
@@ -120,20 +141,29 @@ def measure_and_store(
         messages=messages,
         embedded=embedded,
     )
+    if not baselines:
+        baselines = measure_baselines(data, device, n_resamples=evaluation.resamples, seed=seed)
     with staged_folder(folder.path, last=RESULTS) as work:
         manifest = make_manifest(seed=seed, device=str(device), started=started)
-        results = write_results(work, measured, trained, trainee, evaluation, kind=kind, seed=seed, manifest=manifest)
+        results = write_results(
+            work, measured, trained, trainee, evaluation, baselines, kind=kind, seed=seed, manifest=manifest
+        )
         if kind == "evaluation" and trained.data == data.digest and trained.finished and folder.has_model:
             reference_of(measured.outputs.train, measured.outputs.test, data).write(work)
+        if check_labels:
+            embeddings = measured.outputs.train.embeddings
+            list_label_issues(work, data, embeddings, epochs=trained.epochs, device=device, messages=messages)
         written = {path.name for path in work.iterdir()}
         remove_report(folder.path)
     folder.remove(MEASURED - written - {FIGURES, EVALUATION_LOCK})
+    fabric.barrier()
     return results
 
 
 def is_same_data(results: Results, data: Dataset) -> bool:
-    """Return whether stored results are about these data, with the same texts."""
-    return (results.data.digest, results.data.texts_digest) == (data.digest, data.texts_digest)
+    """Return whether stored results are about these data, with the same texts and unknown classes."""
+    names = ("digest", "texts_digest", "unknown_digest")
+    return all(getattr(results.data, name) == getattr(data, name) for name in names)
 
 
 def write_results(
@@ -142,6 +172,7 @@ def write_results(
     trained: Trained,
     trainee: Trainee,
     evaluation: EvaluationSettings,
+    baselines: tuple[Baseline, ...],
     *,
     kind: Kind,
     seed: int,
@@ -149,9 +180,15 @@ def write_results(
 ) -> Results:
     """Write what was measured of one run into a folder: arrays, results.json and results.csv."""
     per_image = measured.per_image()
-    files = measured.save(folder, per_image)
+    is_other = kind == "evaluation" and measured.data.digest != trained.data
+    # By the probe of a run new images are classified: it must have learned from the run's own data.
+    files = measured.save(folder, per_image, probes=not is_other)
     one = {(trainee.loss, trainee.seed): per_image}
-    summaries, _ = compare_losses(one, list(measured.measures), n_resamples=evaluation.resamples, seed=seed)
+    names = ("title", "share", "about", "better", "group")
+    metrics = {
+        name: MetricAbout(**{of: getattr(metric, of) for of in names}) for name, metric in measured.measures.items()
+    }
+    summaries, _ = compare_losses(one, metrics, n_resamples=evaluation.resamples, seed=seed)
     row = Row(
         loss=trainee.loss,
         seed=trainee.seed,
@@ -166,10 +203,9 @@ def write_results(
         confusion=measured.confusion(),
         settings=trainee.settings,
         files=files,
-        fpr95=measured.fpr95,
+        train_accuracy=measured.train_accuracy,
     )
     data = measured.data
-    metrics = {name: MetricAbout(title=m.title, share=m.share) for name, m in measured.measures.items()}
     about = DataAbout(
         name=data.name,
         class_names=data.class_names,
@@ -177,19 +213,37 @@ def write_results(
         n_test=len(data.test),
         digest=data.digest,
         texts_digest=data.texts_digest,
+        n_unknown=0 if data.unknown is None else len(data.unknown),
+        unknown_digest=data.unknown_digest,
         noun=data.noun,
     )
-    notes = [*trained.notes, *measured.notes]
-    if kind == "evaluation" and about.digest != trained.data:
+    notes = [*trained.notes]
+    if is_other:
         notes.append(f"these are not the {data.noun} that the run was trained and tested on: same classes, other data")
-    if (few := few_note(len(data.test), data.noun)) is not None:
-        notes.append(few)
+    correct = (measured.outputs.neighbours.predictions[1] == measured.outputs.test.labels).double().cpu().numpy()
+    test_accuracy = interval(correct, n_resamples=evaluation.resamples, seed=seed)
+    advice = (
+        few_note(len(data.test), f"test {data.noun}"),
+        few_note(len(data.unknown), f"{data.noun} of unknown classes") if data.unknown is not None else None,
+        small_classes_note(data),
+        overfitting_note(
+            loss_title(trainee.loss),
+            measured.train_accuracy,
+            test_accuracy,
+            data,
+            frozen=trained.model.spec.frozen,
+        )
+        if trained.epochs and kind == "evaluation"
+        else None,
+    )
+    notes += [note for note in advice if note is not None]
     results = Results(
         kind=kind,
         data=about,
         metrics=metrics,
         rows=(row,),
         summaries=tuple(summaries),
+        baselines=baselines,
         notes=tuple(notes),
         measuring=evaluation.identity(seed),
         manifest=manifest,

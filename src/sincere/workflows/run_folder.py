@@ -17,6 +17,7 @@ from sincere.models.embedding import SPEC, WEIGHTS
 from sincere.records.arrays import MAP, PER_IMAGE
 from sincere.records.config import CONFIG, read_config, write_config
 from sincere.records.files import EVALUATION_LOCK, LOCK, UNFINISHED, locked, read_json, write_json
+from sincere.records.label_issues import LABEL_ISSUES, LABEL_LIST
 from sincere.records.log import METRICS, MetricsLog
 from sincere.records.manifest import MANIFEST, make_manifest, write_manifest
 from sincere.records.reference import REFERENCE
@@ -37,8 +38,7 @@ EMBEDDINGS, TRANSFER = "embeddings.safetensors", "transfer"
 PROBES = {"linear": "linear.safetensors", "linear_paper": "linear_paper.safetensors"}  # classifiers, by their metric
 MEASURED = {RESULTS, CSV, PER_IMAGE, MAP, EMBEDDINGS, *PROBES.values(), REPORT, FIGURES, EVALUATION_LOCK}
 TRAINED = {CONFIG, MANIFEST, METRICS, CHECKPOINTS, TENSORBOARD, SPEC, WEIGHTS, REFERENCE, SUMMARY, LOCK}
-LABEL_ISSUES = "label_issues.csv"
-NAMES = {*TRAINED, *MEASURED, TRANSFER, LABEL_ISSUES}  # all that is written into a run
+NAMES = {*TRAINED, *MEASURED, TRANSFER, LABEL_ISSUES, LABEL_LIST}  # all that is written into a run
 INSIDE = {  # what is written into its folders
     CHECKPOINTS: re.compile(rf"(step-\d+\.pt|{re.escape(BEST)})({re.escape(DAMAGED)})?"),
     TENSORBOARD: re.compile(r"events\.out\.tfevents\..*"),

@@ -22,7 +22,7 @@ from sincere.errors import DataError, UnsupportedError
 from sincere.evaluation.embed import EmbeddedImages
 from sincere.evaluation.knn import accuracy_1nn
 from sincere.evaluation.model_outputs import PartOutputs
-from sincere.messages import Messages
+from sincere.messages import Messages, is_follower
 from sincere.models.embedding import EmbeddingModel, check_encoder, load_model, save_model, save_spec
 from sincere.settings.keywords import TrainKeywords
 from sincere.settings.requests import RunSettings, TrainRequest
@@ -31,18 +31,20 @@ from sincere.training.checkpoints import BEST, DamagedError, read
 from sincere.training.fit import Fit
 from sincere.training.interruption import InterruptedRunError
 from sincere.training.tensorboard import TensorBoardReporter, check_tensorboard
+from sincere.workflows.advice import class_sizes, small_classes_note
 from sincere.workflows.assembly import frozen_data, prepare
 from sincere.workflows.defaults import resolve
 from sincere.workflows.embedded_data import EmbeddedData, embed_data, reference_of
-from sincere.workflows.hardware import choose_device
 from sincere.workflows.launch import (
     check_same_step,
     embed_shared,
     in_turn,
-    is_follower,
     report_lost_processes,
+    share_statistics,
+    speaker,
     start_processes,
 )
+from sincere.workflows.length import epochs_that_fit
 from sincere.workflows.model import Model, load
 from sincere.workflows.python_objects import named_objects
 from sincere.workflows.run_folder import SUMMARY_KINDS, RunFolder
@@ -118,7 +120,12 @@ def run_training(request: TrainRequest, messages: Messages | None = None) -> Tra
 
 
 def train_run(
-    request: TrainRequest, messages: Messages, data: Dataset | None = None, *, for_evaluation: bool = False
+    request: TrainRequest,
+    messages: Messages,
+    data: Dataset | None = None,
+    *,
+    fabric: Fabric | None = None,
+    for_evaluation: bool = False,
 ) -> tuple[TrainResult, EmbeddedData | None]:
     """Train a run; return its result, and what its model makes of the images if an evaluation follows.
 
@@ -126,7 +133,8 @@ def train_run(
         request: What to train.
         messages: Receives its progress.
         data: The data to train on; loaded if None.
-        for_evaluation: Whether the model is evaluated next, so that its outputs are worth keeping. One process only.
+        fabric: The processes that share the run; started if None.
+        for_evaluation: Whether the model is evaluated next, so that its outputs are worth keeping.
     """
     if request.model.encoder is not None:
         check_encoder(request.model.encoder)
@@ -138,11 +146,10 @@ def train_run(
     folder = RunFolder(request.folder())
     if not is_follower():
         folder.check_free(request)
-    fabric = start_processes(request.machine, choose_device(request.machine.device, caller=request.verb))
-    if not fabric.is_global_zero:
-        messages = Messages(silent=True)
+    if fabric is None:
+        fabric = start_processes(request.machine, caller=request.verb, precision=request.machine.precision)
     with report_lost_processes(fabric):
-        return _train(request, folder, fabric, messages, data, for_evaluation=for_evaluation)
+        return _train(request, folder, fabric, speaker(fabric, messages), data, for_evaluation=for_evaluation)
 
 
 def _check_group(loss: str) -> None:
@@ -169,8 +176,9 @@ def _train(
     if data is None:
         with in_turn(fabric):
             data = load_data(request.data, request, fabric.device, messages)
-    parts = f"{len(data.train):,} training {data.noun}, {len(data.test):,} test {data.noun}"
-    messages.say(f"{parts}, {len(data.class_names)} classes")
+        if (small := small_classes_note(data)) is not None:  # an evaluation has it among its results
+            messages.note(small)
+    messages.say(f"{len(data.train):,} training {data.noun}, {len(data.test):,} test {data.noun}; {class_sizes(data)}")
     settings = resolve(request.run_settings(), data, fabric.device)
     if request.resume:
         folder.check_same(settings)
@@ -185,11 +193,14 @@ def _train(
             kept = {name: summary[name] for name in SUMMARY_KINDS if name != "data"}
             return TrainResult(folder.path, settings, **kept), None
         messages.note(*notes)
-    with in_turn(fabric), thread_number(cast(int, settings.machine.threads)):
-        data = frozen_data(settings, data, fabric.device, messages)
+    with thread_number(cast(int, settings.machine.threads)):
+        data = frozen_data(settings, data, fabric, messages)
     seconds = request.checkpoint_minutes * 60
     with ExitStack() as until_the_end:
-        with _own_random_state(), thread_number(cast(int, settings.machine.threads)):
+        with own_random_state(), thread_number(cast(int, settings.machine.threads)):
+            if settings.optimisation.minutes is not None:
+                n_epochs = epochs_that_fit(folder, settings, data, fabric, messages)
+                settings = settings.replaced(minutes=None, epochs=n_epochs)
             fit = prepare(folder, settings, data, fabric, messages, checkpoint_seconds=seconds)
             if fabric.is_global_zero:
                 until_the_end.enter_context(folder.locked())
@@ -216,7 +227,7 @@ def _fit(fit: Fit, request: TrainRequest, settings: RunSettings, folder: RunFold
 
 
 @contextmanager
-def _own_random_state() -> Iterator[None]:
+def own_random_state() -> Iterator[None]:
     """Leave the caller's random generators as they are: a run sets them, and restores them when it is resumed."""
     before = random.getstate(), np.random.get_state()
     try:
@@ -253,10 +264,13 @@ def _finish(
     test: PartOutputs | EmbeddedImages
     embedded = None
     if for_evaluation:  # of the model on disk, so that a later evaluation gives the same
-        embedded = embed_data(load_model(folder.path), data, fabric.device)
+        fabric.barrier()
+        embedded = embed_data(load_model(folder.path), data, fabric.device, fabric)
         train, test = embedded.train, embedded.test
     else:
-        train, test = (embed_shared(model, part, fabric) for part in (data.train, data.test))
+        share_statistics(model, fabric)
+        parts = (data.train, data.test)
+        train, test = (embed_shared(model.embed, part, fabric, width=model.spec.dim) for part in parts)
     knn1 = accuracy_1nn(test.embeddings, test.labels, train.embeddings, train.labels)
     rows = fit.rows
     losses = {"first": rows[0]["loss"], "last": rows[-1]["loss"]}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from sincere.data.catalog import load_source
+from sincere.data.class_folders import has_class_folders
 from sincere.data.dataset import Dataset
+from sincere.data.given_images import plain_images
 from sincere.data.load_options import LoadOptions
 from sincere.errors import DataError, InputValueError, SincereError, first_line
 from sincere.messages import Messages
@@ -57,6 +59,63 @@ def load_data(
         )
     messages.note(*data.notes)
     return data
+
+
+def with_unknown(
+    data: Dataset,
+    unknown_data: str | None,
+    source: DataSettings,
+    settings: RunSettings | CompareRequest,
+    device: torch.device,
+    messages: Messages,
+) -> Dataset:
+    """Return a data set with the test samples of another one as its unknown classes; without one, as it is.
+
+    Args:
+        data: The data set that a model is evaluated on.
+        unknown_data: Name or path of the other one, or a folder of images without class folders.
+        source: How `data` was loaded.
+        settings: Of the model.
+        device: Device that holds the pixels if they fit into its memory.
+        messages: Receives the progress.
+
+    Raises:
+        DataError: `data` leaves out classes already, or the other data set holds features in place of images, the other
+            way round, or another number of features.
+    """
+    if unknown_data is None:
+        return data
+    if data.unknown is not None:
+        raise DataError(
+            "unknown_data: --unknown-classes were left out already; unknown images come from one of the two"
+        )
+    if Path(unknown_data).is_dir() and not has_class_folders(Path(unknown_data)):
+        if data.train.are_features:
+            raise DataError(f"unknown_data: {unknown_data} must hold features, as {data.name}; got images")
+        with CountProgress(messages, "decoded images") as progress:
+            shape = cast(tuple[int, int, int], data.test.items.shape[1:])
+            found = plain_images(Path(unknown_data), shape, skip_bad=source.skip_bad_images, progress=progress)
+        return replace(data, unknown=found)
+    size = None if data.train.are_features else data.size
+    other = load_data(
+        DataSettings(data=unknown_data, data_dir=source.data_dir, size=size, skip_bad_images=source.skip_bad_images),
+        settings,
+        device,
+        messages,
+    )
+    if data.train.are_features != other.test.are_features:
+        kinds = ("images", "features")
+        had, got = kinds[data.train.are_features], kinds[other.test.are_features]
+        raise DataError(f"unknown_data: {unknown_data} must hold {had}, as {data.name}; got {got}")
+    if data.train.are_features and data.train.items.shape[1] != other.test.items.shape[1]:
+        n, m = data.train.items.shape[1], other.test.items.shape[1]
+        raise DataError(f"unknown_data: {unknown_data} must have {n:,} features, as {data.name}; got {m:,}")
+    if other.digest == data.digest:
+        raise DataError(f"unknown_data: {unknown_data} is the data that the model knows; give other data")
+    if both := [name for name in other.class_names if name in data.class_names]:
+        names = ", ".join(both[:3]) + (", ..." if len(both) > 3 else "")
+        messages.note(f"unknown_data: classes of the same name are known ({names}); are they really others?")
+    return replace(data, unknown=other.test)
 
 
 @dataclass(frozen=True)

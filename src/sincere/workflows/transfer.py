@@ -9,17 +9,17 @@ from torch import nn
 
 from sincere.errors import DataError
 from sincere.messages import Messages
-from sincere.records.files import EVALUATION_LOCK, locked
+from sincere.records.files import EVALUATION_LOCK
 from sincere.records.results import Results
 from sincere.settings.data import source_name
 from sincere.settings.keywords import TransferKeywords
 from sincere.settings.requests import TransferRequest
 from sincere.settings.signatures import with_signature
-from sincere.workflows.hardware import choose_device
+from sincere.workflows.launch import in_turn, locked_by_first, report_lost_processes, speaker, start_processes
 from sincere.workflows.python_objects import given_encoder, named_objects
 from sincere.workflows.results import Trainee, finish, measure_and_store
 from sincere.workflows.run_folder import MEASURED, TRANSFER, RunFolder, check_nothing_else
-from sincere.workflows.trained_model import check_input, load_data, load_trained, stored_settings
+from sincere.workflows.trained_model import check_input, load_data, load_trained, stored_settings, with_unknown
 
 
 @with_signature(TransferRequest)
@@ -39,17 +39,22 @@ def transfer(
 
 
 def run_transfer(request: TransferRequest, messages: Messages | None = None) -> Results:
-    """Measure, write the results into the run's transfer/<data>, and show them."""
-    messages = messages or Messages(quiet=request.quiet)
+    """Measure, write the results into the run's transfer/<data>, and show them; processes as in `run_evaluation`."""
     run = RunFolder(request.run)
     settings = stored_settings(run)
-    device = choose_device(request.machine.device, caller=request.verb)
     folder = _free_folder(request)
     trained = load_trained(run)
     source = request.data(size=trained.model.spec.size, data_dir=settings.data.data_dir)
-    data = load_data(source, settings, device, messages)
+    fabric = start_processes(request.machine, caller=request.verb)
+    messages = speaker(fabric, messages or Messages(quiet=request.quiet))
+    with report_lost_processes(fabric, request.verb, "run the same command again"), in_turn(fabric):
+        data = load_data(source, settings, fabric.device, messages)
+        data = with_unknown(data, request.evaluation.unknown_data, source, settings, fabric.device, messages)
     check_input(trained.model.spec, data, request.run)
-    with locked(folder, EVALUATION_LOCK):
+    with (
+        report_lost_processes(fabric, request.verb, "run the same command again"),
+        locked_by_first(fabric, folder, EVALUATION_LOCK),
+    ):
         results = measure_and_store(
             RunFolder(folder),
             trained,
@@ -58,10 +63,11 @@ def run_transfer(request: TransferRequest, messages: Messages | None = None) -> 
             request.evaluation,
             kind="transfer",
             seed=request.seed,
-            device=device,
+            fabric=fabric,
             messages=messages,
         )
-        finish(results, folder, messages, report=request.report)
+        if fabric.is_global_zero:
+            finish(results, folder, messages, report=request.report)
     return results
 
 

@@ -1,0 +1,90 @@
+"""What stands beside the metrics so that they are read right: baselines without training, and advice in notes."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from sincere.data.dataset import Dataset
+from sincere.data.loader import plain_batches
+from sincere.evaluation.baselines import majority_correct, nearest_correct, sampled
+from sincere.evaluation.knn import accuracy_1nn
+from sincere.evaluation.model_outputs import ModelOutputs
+from sincere.records.estimates import Estimate
+from sincere.records.results import Baseline
+from sincere.statistics.bootstrap import interval
+
+FEW_IMAGES = 5  # training images of a class below which there is a warning
+LARGE_GAP = 0.08  # between the accuracies on training and test images from which on there is advice
+MOST_NAMED = 5  # classes in a note
+
+
+def measure_baselines(data: Dataset, device: torch.device, *, n_resamples: int, seed: int) -> tuple[Baseline, ...]:
+    """Return the accuracy of the most frequent class, and of the nearest neighbour by pixels or features.
+
+    The neighbours are those of up to 2,000 test samples, chosen at random, among all training samples.
+    """
+    chosen = sampled(len(data.test))
+    sample = data.test.subset(chosen)
+    nearest = nearest_correct(*(plain_batches(part, device=device) for part in (sample, data.train)))
+    what = "features" if data.train.are_features else "pixels"
+    about = f"class of the nearest training {data.noun.removesuffix('s')} by raw {what}"
+    if len(sample) < len(data.test):
+        about += f", for {len(sample):,} of the test {data.noun}"
+    rows = {
+        "majority class": ("always the most frequent class", majority_correct(data.train.labels, data.test.labels)),
+        f"raw {what}, 1-NN": (about, nearest),
+    }
+    return tuple(
+        Baseline(name=name, about=about, accuracy=interval(correct, n_resamples=n_resamples, seed=seed))
+        for name, (about, correct) in rows.items()
+    )
+
+
+def train_accuracy(outputs: ModelOutputs) -> float:
+    """Return the 1-NN accuracy on up to 2,000 training samples, each left out in turn."""
+    train = outputs.train
+    chosen = torch.from_numpy(sampled(len(train.labels))).to(train.labels.device)
+    queries = train.embeddings[chosen], train.labels[chosen]
+    return accuracy_1nn(*queries, train.embeddings, train.labels, leave_out=chosen)
+
+
+def class_sizes(data: Dataset) -> str:
+    """Return the number of classes, and of training samples in each, as text.
+
+    Example:
+        >>> from sincere.data.catalog import load_dataset
+        >>> class_sizes(load_dataset("digits"))
+        '10 classes of 139 to 146 training images'
+    """
+    sizes = np.bincount(data.train.labels, minlength=len(data.class_names))
+    low, high = int(sizes.min()), int(sizes.max())
+    size = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    return f"{len(sizes):,} classes of {size} training {data.noun if high > 1 else data.noun.removesuffix('s')}"
+
+
+def small_classes_note(data: Dataset) -> str | None:
+    """Return a note on classes with fewer than five training or test samples, if there are any."""
+    parts = {"training": data.train.labels, "test": data.test.labels}
+    sizes = {part: np.bincount(labels, minlength=len(data.class_names)) for part, labels in parts.items()}
+    part = "training" if (sizes["training"] < FEW_IMAGES).any() else "test"
+    small = [data.class_names[label] for label in np.flatnonzero(sizes[part] < FEW_IMAGES)]
+    if not small:
+        return None
+    names = ", ".join(small[:MOST_NAMED]) + (
+        f" and {len(small) - MOST_NAMED:,} more" if len(small) > MOST_NAMED else ""
+    )
+    have = "class has" if len(small) == 1 else "classes have"
+    remedy = "metrics of such a class say little, and adding images of it helps most"
+    return f"{len(small):,} {have} fewer than {FEW_IMAGES} {part} {data.noun}: {names}; {remedy}"
+
+
+def overfitting_note(name: str, train: float, test: Estimate, data: Dataset, *, frozen: bool) -> str | None:
+    """Return advice if the 1-NN accuracy on training samples is far above that on test samples, beyond its interval."""
+    if train - test.estimate < LARGE_GAP or train <= test.high:
+        return None
+    remedies = "fewer --epochs, a higher --weight-decay or a smaller --dim"
+    if not frozen and not data.train.are_features:
+        remedies = "a stronger --augmentation, a higher --weight-decay or a frozen encoder (--encoder lite0 --freeze)"
+    accuracies = f"1-NN accuracy is {train:.1%} on training {data.noun} and {test.estimate:.1%} on test {data.noun}"
+    return f"{name}: {accuracies}: the model overfits; more training {data.noun} help, and perhaps {remedies}"
