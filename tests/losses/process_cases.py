@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import product
@@ -51,7 +52,11 @@ REDUCED_CASES = [
 
 
 def run(rank: int, n_processes: int, meeting: str, function: Any) -> None:
-    """Join the other processes and run a function with this one's rank."""
+    """Join the other processes, run a function with this one's rank, and end this process.
+
+    DDP keeps gloo's threads alive after its process group is destroyed. If one of them needs Python's lock while Python
+    shuts down, the process aborts ("terminate called without an active exception"): so it ends without shutting down.
+    """
     torch.set_num_threads(1)
     store = dist.FileStore(meeting, n_processes)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=n_processes, timeout=timedelta(seconds=120))
@@ -59,6 +64,7 @@ def run(rank: int, n_processes: int, meeting: str, function: Any) -> None:
         function(rank, n_processes)
     finally:
         dist.destroy_process_group()
+    os._exit(0)
 
 
 def start(n_processes: int, folder: Path, function: Any) -> None:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import faulthandler
+import os
+import signal
+import time
+import warnings
+from functools import cache
 from pathlib import Path
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from sincere import checks
 from sincere.catalog import DEVICES
 from sincere.errors import InputValueError
+
+TRIAL_SIDE, TRIAL_SECONDS = 64, 5.0  # of the matrices whose product is tried, and how long that may take
 
 
 def choose_device(name: str, *, caller: str) -> torch.device:
@@ -40,6 +49,10 @@ def choose_precision(name: str, device: torch.device) -> str:
     if name == "16-mixed" and device.type != "cuda":
         requirement = f"precision must not be 16-mixed on {device.type}, which has no such arithmetic"
         raise InputValueError(checks.wording("train", requirement, name))
+    if name == "bf16-mixed" and device.type == "cpu" and not runs_bfloat16():
+        requirement = "precision must not be bf16-mixed on this CPU, which announces AMX instructions but cannot run them"
+        remedy = "Try 32-true, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment."
+        raise InputValueError(checks.wording("train", requirement, name, remedy))
     if name != "auto":
         return name
     return "bf16-mixed" if bfloat16_gains(device) else "32-true"
@@ -49,6 +62,52 @@ def bfloat16_gains(device: torch.device) -> bool:
     """Tell whether the hardware computes in bfloat16, rather than imitating it."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    flags = _cpu_flags() if device.type == "cpu" else frozenset()
+    return bool(flags & {"avx512_bf16", "amx_bf16"}) and runs_bfloat16()
+
+
+def _cpu_flags() -> frozenset[str]:
+    """Return the names of the instruction sets that the CPU announces; none where Linux does not list them."""
     info = Path("/proc/cpuinfo")
-    flags = info.read_text() if device.type == "cpu" and info.exists() else ""
-    return "avx512_bf16" in flags or "amx_bf16" in flags
+    return frozenset(info.read_text().split()) if info.exists() else frozenset()
+
+
+@cache
+def runs_bfloat16() -> bool:
+    """Tell whether this process would survive a product of bfloat16 matrices.
+
+    Some virtual machines announce AMX, and then end a process that uses it (SIGILL). So where the CPU announces it, a
+    child process tries.
+    """
+    if "amx_bf16" not in _cpu_flags():
+        return True
+    with warnings.catch_warnings():
+        # Python 3.12 and later warn that a child of a process with threads may hang: it has a time limit, and no
+        # threads of its own.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        _multiply_and_exit()
+    end = time.monotonic() + TRIAL_SECONDS
+    while time.monotonic() < end:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status == 0
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False
+
+
+def _multiply_and_exit() -> None:
+    """Multiply two matrices in this child process and end it, without a trace if that is what ends it."""
+    try:
+        import resource  # where there is no fork, there is none of it either
+
+        faulthandler.disable()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with threadpool_limits(1):
+            matrix = torch.ones(TRIAL_SIDE, TRIAL_SIDE, dtype=torch.bfloat16)
+            os._exit(int((matrix @ matrix).sum().item() != TRIAL_SIDE**3))
+    finally:
+        os._exit(1)
