@@ -20,10 +20,6 @@ from sincere.records.results import Results
 from sincere.report.tables import estimate_text, interval, number
 
 ROOT = Path(__file__).parents[1]
-CASE_KEYS = (
-    *("widths", "stride", "optimizer", "learning_rate", "weight_decay", "augmentation"),
-    *("n_views", "batch_views", "temperature", "head", "gelu"),
-)
 PAGES = (
     "README.md",
     "docs/benchmarks.md",
@@ -168,41 +164,47 @@ def kills(results: dict[str, Any]) -> str:
     )
 
 
-def shapes(results: dict[str, Any]) -> str:
-    chosen = results["cases"]["chosen"]
-    header = ["case", "1-NN", "million multiplications per view", "million parameters", "thousand views"]
+def recipe(results: dict[str, Any]) -> str:
+    cases = dict(results["cases"])
+    base = cases.pop("recipe")["knn1_validation"]
+    rows = [["**the recipe**", f"{100 * base:.1f}%", "", "1", f"{results['n_views'] / 1e3:.0f}"]]
+    for name, case in sorted(cases.items(), key=lambda item: -item[1]["knn1_validation"]):
+        found = case["knn1_validation"]
+        views = f"{case['n_views_seen'] / 1e3:.0f}"
+        rows.append([name, f"{100 * found:.1f}%", f"{100 * (found - base):+.1f}", f"{case['cost']:.2f}", views])
+    header = ["with", "1-NN, validation", "difference", "time per view", "thousand views"]
+    return f"{markdown(header, rows)}\n\nOne seed each. {described(results)}"
+
+
+def minutes(results: dict[str, Any], *, classes: list[str] | None = None) -> str:
+    runs = [run for run in results["runs"] if run["classes"] == classes]
+    order = ["sincere", "supcon", "cross-entropy"]
     rows = []
-    for name, case in sorted(results["cases"].items(), key=lambda item: -item[1]["knn1"]):
-        changed = [f"{key} {case[key]}" for key in chosen if key in CASE_KEYS and case[key] != chosen[key]]
+    for run in sorted(runs, key=lambda run: (run["minutes"], order.index(run["loss"]), run["seed"])):
+        metrics = {name: Estimate(**value) for name, value in run["metrics"].items()}
         rows.append(
             [
-                f"**{name}**" if name == "chosen" else f"{name} ({', '.join(changed)})",
-                f"{case['knn1']:.3f}",
-                f"{case['multiplications'] / 1e6:.1f}",
-                f"{case['parameters'] / 1e6:.2f}",
-                f"{case['n_views_seen'] / 1e3:.0f}",
+                f"{run['minutes']:g}",
+                loss_title(run["loss"]),
+                f"{run['seed']}",
+                f"{run['epochs']}",
+                f"{estimate_text(metrics['knn1'], share=True)} {interval(metrics['knn1'], share=True)}",
+                f"{estimate_text(metrics['margin'], share=False)} {interval(metrics['margin'], share=False)}",
+                f"{run['train_loss']['first']:.2f} / {run['train_loss']['last']:.2f}",
+                "-" if run["wall_seconds"] is None else f"{run['wall_seconds'] / 60:.1f}",
             ]
         )
-    each = f"{results['budget'] / 1e12:g} x 10^12 multiplications per case"
-    base = ", ".join(f"{key} {chosen[key]}" for key in CASE_KEYS)
-    return f"{markdown(header, rows)}\n\n{each}; one seed. Chosen: {base}. {described(results)}"
-
-
-def half_hour(results: dict[str, Any]) -> str:
-    rows = [
-        [f"{row['epoch']}", f"{row['seconds'] / 60:.1f}", f"{row['loss']:.3f}", f"{row['knn1_validation']:.3f}"]
-        for row in results["rows"]
-        if "knn1_validation" in row
+    header = [
+        "minutes",
+        "loss",
+        "seed",
+        "epochs",
+        "1-NN, test",
+        "margin, test",
+        "loss, first / last",
+        "minutes in total",
     ]
-    table = markdown(["epoch", "minutes", "loss", "1-NN on 2% of train, held out"], rows)
-    total = (
-        f"**1-NN on the test part: {results['knn1_test']:.4f}**, {results['wall_seconds'] / 60:.1f} minutes in total"
-    )
-    return (
-        f"```bash\n{results['command']}\n```\n\n{total} with loading and the final evaluation, "
-        f"{results['seconds'] / 60:.1f} of them for training.\n\n"
-        f"![loss and 1-NN during training](figures/half-hour.svg)\n\n{table}\n\n{described(results)}"
-    )
+    return f"{markdown(header, rows)}\n\n{described(results)}"
 
 
 def frozen_cifar10(results: dict[str, Any]) -> str:
@@ -516,8 +518,9 @@ def tables() -> dict[str, str]:
     use = json.loads((RESULTS / "use.json").read_text())
     return {
         "kills": kills(json.loads((RESULTS / "kill_and_resume.json").read_text())),
-        "shapes": shapes(json.loads((RESULTS / "shapes.json").read_text())),
-        "half-hour": half_hour(json.loads((RESULTS / "half_hour.json").read_text())),
+        "recipe": recipe(json.loads((RESULTS / "recipe.json").read_text())),
+        "minutes": minutes(json.loads((RESULTS / "minutes.json").read_text())),
+        "minutes-cat-dog": minutes(json.loads((RESULTS / "minutes.json").read_text()), classes=["cat", "dog"]),
         "frozen-photos": frozen_photos(json.loads((RESULTS / "frozen.json").read_text())),
         "frozen-cifar10": frozen_cifar10(json.loads((RESULTS / "frozen.json").read_text())),
         "photos": photos(json.loads((RESULTS / "photos.json").read_text())),

@@ -173,7 +173,7 @@ def _resnet(depth: int) -> Encoder:
 
 
 ENCODERS: dict[str, Encoder] = {
-    "small": Encoder("sincere.models.small:small", "a residual network for small images on a CPU"),
+    "small": Encoder("sincere.models.small:small", "a convolutional network for small images on a CPU"),
     "resnet18": _resnet(18),
     "resnet34": _resnet(34),
     "resnet50": _resnet(50),
@@ -303,6 +303,7 @@ AUGMENTATIONS: dict[str, Augmentation | CustomAugmentation] = {
     "digits": Augmentation(rotation=12.0, shift=0.1, zoom=(0.9, 1.1), noise=0.05),
     "none": Augmentation(),
 }
+SCHEDULES = ("cosine", "linear")
 SAMPLERS = ("auto", "shuffle", "balanced", "p-by-k")
 
 

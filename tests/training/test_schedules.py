@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 
+from sincere.catalog import SCHEDULES
 from sincere.training.schedules import learning_rate_factor, warmup_steps
 
 
@@ -21,8 +23,18 @@ def test_the_papers_curve() -> None:
     assert learning_rate_factor(n_steps - 1, n_steps, n_warmup) == pytest.approx(0.001, abs=1e-12)
 
 
-def test_the_learning_rate_rises_then_falls() -> None:
-    curve = [learning_rate_factor(t, 200, 20) for t in range(200)]
+def test_a_straight_line() -> None:
+    curve = [learning_rate_factor(t, 101, 10, schedule="linear") for t in range(101)]
+    assert curve[:11] == [learning_rate_factor(t, 101, 10) for t in range(11)], "the warm-up is the same"
+    assert curve[55] == pytest.approx(0.5005)
+    assert curve[-1] == pytest.approx(0.001)
+    steps = {round(a - b, 12) for a, b in pairwise(curve[10:])}
+    assert len(steps) == 1
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_learning_rate_rises_then_falls(schedule: str) -> None:
+    curve = [learning_rate_factor(t, 200, 20, schedule=schedule) for t in range(200)]
     assert curve[:21] == sorted(curve[:21])
     assert curve[20:] == sorted(curve[20:], reverse=True)
 

@@ -45,7 +45,7 @@ def test_arithmetic_that_ends_a_process_is_not_chosen(
     assert not hardware.bfloat16_gains(CPU)
     assert hardware.choose_precision("auto", CPU) == "32-true"
     message = (
-        "^train: precision must not be bf16-mixed on this CPU, which announces AMX instructions but cannot run them; "
+        "^train: precision must not be bf16-mixed on this CPU, which announces AMX but cannot run it; "
         "got bf16-mixed. Try 32-true, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment.$"
     )
     with pytest.raises(InputValueError, match=message):

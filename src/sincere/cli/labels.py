@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sincere.cli.flags import parse_request
-from sincere.settings.requests import LabelsRequest
+from sincere.settings.use_requests import LabelsRequest
 
 
 def main(arguments: list[str]) -> None:

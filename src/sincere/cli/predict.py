@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sincere.cli.flags import parse_request
-from sincere.settings.requests import PredictRequest
+from sincere.settings.use_requests import PredictRequest
 
 
 def main(arguments: list[str]) -> None:

@@ -65,7 +65,8 @@ class Sampler(ABC):
             _, inverse, counts = np.unique(self.labels[different], return_inverse=True, return_counts=True)
             each = counts[inverse] * n_views - 1
             positives, without, anchors = positives + each.sum(), without + (each == 0).sum(), anchors + len(each)
-        line = f"batches of {self.batch_size} {noun} x {n_views} views: {positives / anchors:.1f} positives per anchor"
+        views = "1 view" if n_views == 1 else f"{n_views} views"
+        line = f"batches of {self.batch_size} {noun} x {views}: {positives / anchors:.1f} positives per anchor"
         warning = f"{without / anchors:.0%} of the anchors have no positive and contribute nothing to the loss"
         return line, warning if without else None
 

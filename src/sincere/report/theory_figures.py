@@ -74,32 +74,3 @@ def coefficient_range_figure(rows: Sequence[Row]) -> alt.HConcatChart:
         edges = [base.mark_line(color=colour).encode(y=alt.Y(f"{end}:Q", scale=scale)) for end in ("low", "high")]
         panels.append(alt.LayerChart(layer=[band, *edges, zero], title=loss).properties(width=300, height=220))
     return alt.hconcat(*panels, spacing=36)
-
-
-def training_figure(rows: Sequence[Row]) -> alt.HConcatChart:
-    """Plot the loss of a run with its chance level and floor, and its live 1-NN accuracy, against training time.
-
-    Args:
-        rows: Rows of metrics.jsonl.
-    """
-    levels = ["chance", "loss", "floor"]
-    losses = [{"minutes": row["seconds"] / 60, "quantity": name, "nats": row[name]} for row in rows for name in levels]
-    live = [
-        {"minutes": row["seconds"] / 60, "accuracy": value, "on": key.removeprefix("knn1_")}
-        for row in rows
-        for key, value in row.items()
-        if key.startswith("knn1_")
-    ]
-    minutes = alt.X("minutes:Q", title="minutes of training")
-    colour = alt.Color("quantity:N", sort=levels, title=None).scale(domain=levels, range=[GREY, BLUE, GREEN])
-    left = alt.Chart(alt.Data(values=losses), title="loss").mark_line(point=True)
-    right = alt.Chart(alt.Data(values=live), title="live 1-NN accuracy").mark_line(point=True, color=ORANGE)
-    return alt.hconcat(
-        left.encode(x=minutes, y=alt.Y("nats:Q", title="nats"), color=colour).properties(width=300, height=220),
-        right.encode(
-            x=minutes,
-            y=alt.Y("accuracy:Q", title="share", scale=alt.Scale(zero=False)),
-            tooltip=["on:N", "minutes:Q", "accuracy:Q"],
-        ).properties(width=300, height=220),
-        spacing=36,
-    )

@@ -33,7 +33,7 @@ class ModelKeywords(TypedDict, total=False):
     """Encoder and projection head."""
 
     encoder: str | object | None
-    head: str
+    head: str | None
     dim: int
     pretrained: bool | None
     freeze: bool | None
@@ -47,7 +47,7 @@ class BatchKeywords(TypedDict, total=False):
 
     batch_size: int | None
     micro_batch: int | None
-    n_views: int
+    n_views: int | None
     augmentation: str | object | None
     cached_views: int
     feature_dropout: float | None
@@ -62,6 +62,7 @@ class OptimisationKeywords(TypedDict, total=False):
     optimizer: str | None
     learning_rate: float | None
     encoder_lr: float | None
+    schedule: str | None
     warmup_epochs: float | None
     momentum: float
     nesterov: bool

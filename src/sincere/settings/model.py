@@ -22,8 +22,8 @@ class ModelSettings(Settings):
     encoder: Annotated[str | None, Choices(ENCODERS, prefix=TIMM)] = None
     """Network that turns an image into features. Default: that of the run whose weights are given; lite0 for photos,
     with pretrained and with freeze; else small. ResNets are torchvision's, timm:NAME is timm's (extra `timm`)."""
-    head: Annotated[str, Choices(HEADS)] = "mlp"
-    """Projection head between the encoder and the loss."""
+    head: Annotated[str | None, Choices(HEADS)] = None
+    """Projection head between encoder and loss. Default: linear for small above 16 px, else mlp, the paper's."""
     dim: int = Field(default=128, ge=1, le=65536)
     """Dimension of an embedding."""
     pretrained: bool | None = None

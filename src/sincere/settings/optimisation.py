@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from sincere.catalog import AUGMENTATIONS, OPTIMIZERS, SAMPLERS
+from sincere.catalog import AUGMENTATIONS, OPTIMIZERS, SAMPLERS, SCHEDULES
 from sincere.settings.record import MANY, Choices, Settings
 
 
@@ -16,14 +16,15 @@ class BatchSettings(Settings):
     title: ClassVar[str] = "Batches and augmentation"
 
     batch_size: int | None = Field(default=None, ge=2, le=MANY)
-    """Images in a batch; each gives n-views embeddings. Default: 512, digits 256, less for small data sets."""
+    """Images in a batch; each gives n-views embeddings. Default: 512, digits 256, less for small data sets and
+    for small with several views."""
     micro_batch: int | None = Field(default=None, ge=1, le=MANY)
     """Images that go through the network at once, if a batch does not fit into memory. The gradient stays exact but for
     batch norm, whose statistics are those of a micro-batch. Default: the whole batch."""
-    n_views: int = Field(default=2, ge=1, le=1024)
-    """Augmented views of each image."""
+    n_views: int | None = Field(default=None, ge=1, le=1024)
+    """Augmented views of each image. Default: 2; 1 for small above 16 px, if there are few enough classes."""
     augmentation: Annotated[str | None, Choices(AUGMENTATIONS)] = None
-    """Set of augmentations. Default: what suits the data set."""
+    """Set of augmentations. Default: shifts for small above 16 px, else what suits the data set."""
     cached_views: int = Field(default=0, ge=0, le=1024)
     """With a frozen encoder: augmented versions of each image whose features are cached; a view is one of them or the
     image itself."""
@@ -52,6 +53,8 @@ class OptimisationSettings(Settings):
     encoder_lr: float | None = Field(default=None, gt=0)
     """Peak learning rate of the encoder, which is then not frozen. Default: learning-rate; a tenth of it for pretrained
     weights."""
+    schedule: Annotated[str | None, Choices(SCHEDULES)] = None
+    """Decay of the learning rate after its warm-up. Default: linear for small above 16 px, else cosine, the paper's."""
     warmup_epochs: float | None = Field(default=None, ge=0, le=MANY)
     """Epochs in which the learning rate rises. Default: 10, at most a tenth of all."""
     momentum: float = Field(default=0.9, ge=0, lt=1)

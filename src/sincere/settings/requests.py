@@ -8,14 +8,14 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from sincere.catalog import CLASSIFIERS, COMPARED_LOSSES, LOSSES, PYTHON, UNKNOWN_SCORES
+from sincere.catalog import COMPARED_LOSSES, LOSSES, PYTHON
 from sincere.records.comparison import RUNS
 from sincere.records.config import CONFIG, read_config
 from sincere.records.files import file_sha256
 from sincere.settings.data import DATA_HELP, DataSettings, source_name
 from sincere.settings.evaluation import EvaluationSettings
 from sincere.settings.loss import LossSettings, NamedLossSettings
-from sincere.settings.machine import ClusterSettings, DeviceSettings, DevicesSettings
+from sincere.settings.machine import ClusterSettings, DevicesSettings
 from sincere.settings.model import ModelSettings
 from sincere.settings.optimisation import BatchSettings, OptimisationSettings, ValidationSettings
 from sincere.settings.record import MANY, Choices, Positional, Request, Seed, named_folder
@@ -179,11 +179,14 @@ class CompareRequest(Request):
     def run(self, loss: str, seed: int, *, resume: bool, epochs: int | None = None) -> TrainRequest:
         """Return the request for one of its runs; `epochs` take the place of minutes, so that all runs have as many."""
         length = {} if epochs is None else {"epochs": epochs, "minutes": None}
+        views = {}
+        if self.batches.n_views is None and any(map(is_self_supervised, self.losses)):
+            views = {"n_views": 2}  # which such a loss needs, so that all have as many
         return TrainRequest(
             data=self.data,
             loss=NamedLossSettings(**self.loss.flat(), loss=loss),
             model=self.model,
-            batches=self.batches,
+            batches=self.batches.model_copy(update=views),
             optimisation=self.optimisation.model_copy(update=length),
             validation=self.validation,
             machine=self.machine,
@@ -276,147 +279,6 @@ class TransferRequest(MeasureRequest):
         )
 
 
-class UseRequest(Request):
-    """What the verbs that use the model of a run on new images share."""
-
-    takes_config: ClassVar[bool] = False
-
-    run: Annotated[Path, Positional()]
-    """Folder of the run, or its model.safetensors."""
-    images: Annotated[tuple[Path, ...], Positional()] = Field(min_length=1)
-    """Image files, and folders of them."""
-    machine: DeviceSettings = DeviceSettings()
-    skip_bad_images: bool = False
-    """Leave out images that cannot be read, with a note, instead of stopping."""
-    quiet: bool = False
-    """Print nothing but results and warnings."""
-
-
-class PredictRequest(UseRequest):
-    """Classify images with the model of a run.
-
-    Prints the class of each image, how sure the classifier is (its share of the votes, not a calibrated probability),
-    whether the image seems to be of an unknown class, and the training images that are nearest.
-    """
-
-    verb: ClassVar[str] = "predict"
-    most_used: ClassVar[tuple[str, ...]] = ("classifier", "format", "k", "false_alarms", "skip_bad_images")
-    examples: ClassVar[tuple[tuple[str, str], ...]] = (
-        ("sincere predict runs/photos-sincere-0 new.jpg", "classifies a photo"),
-        ("sincere predict runs/photos-sincere-0 inbox/ --format csv > labels.csv", "classifies a folder of photos"),
-    )
-
-    classifier: Annotated[str, Choices(CLASSIFIERS)] = "knn"
-    """Classifier."""
-    format: Literal["table", "json", "csv"] = "table"
-    """What is printed."""
-    k: int = Field(default=3, ge=1, le=MANY)
-    """Number of nearest training images that are listed."""
-    false_alarms: float = Field(default=0.05, ge=0, le=1)
-    """Share of images of known classes that may be called unknown by mistake; calibrated on the run's test images."""
-    unknown_score: Annotated[str, Choices(UNKNOWN_SCORES)] = "nearest"
-    """What makes an image unknown: little similarity to the nearest training image, or a large Mahalanobis distance to
-    the nearest class mean."""
-
-
-class EmbedRequest(UseRequest):
-    """Write the embeddings of images to a file, with their names.
-
-    Images are read, embedded and written batch by batch, so that a folder of any size fits into memory.
-    """
-
-    verb: ClassVar[str] = "embed"
-    most_used: ClassVar[tuple[str, ...]] = ("out", "skip_bad_images")
-    examples: ClassVar[tuple[tuple[str, str], ...]] = (
-        ("sincere embed runs/photos-sincere-0 inbox/ --out inbox.npz", "arrays embeddings (n, d) and names (n,)"),
-        ("sincere embed runs/photos-sincere-0 inbox/ --out inbox.parquet", "columns path and embedding"),
-    )
-
-    machine: DevicesSettings = DevicesSettings()
-    out: Path
-    """File to write: .npz, or .parquet (needs pyarrow)."""
-    overwrite: bool = False
-    """Replace the file if it exists."""
-
-
-class NearestRequest(UseRequest):
-    """Show the training images that are nearest to images, on a page for the browser.
-
-    Thumbnails come from the data of the run; where these are gone, the page has names alone.
-    """
-
-    verb: ClassVar[str] = "nearest"
-    most_used: ClassVar[tuple[str, ...]] = ("k", "out", "data")
-    examples: ClassVar[tuple[tuple[str, str], ...]] = (
-        ("sincere nearest runs/photos-sincere-0 new.jpg", "writes nearest.html"),
-    )
-
-    k: int = Field(default=10, ge=1, le=100)
-    """Number of nearest training images."""
-    out: Path = Path("nearest.html")
-    """Page to write."""
-    data: Annotated[str | None, Choices((), paths=True)] = None
-    """Where the run's data are now, if they have moved."""
-
-
-class LabelsRequest(Request):
-    """List the training images of a run whose label may be wrong, the most doubtful first.
-
-    The nearest others vote on each label: by features of the encoder where it was frozen, because these have not seen
-    the labels, else by the embeddings. Writes label_issues.csv into the run, and updates its report.
-    """
-
-    verb: ClassVar[str] = "labels"
-    takes_config: ClassVar[bool] = False
-    most_used: ClassVar[tuple[str, ...]] = ("k", "data")
-    examples: ClassVar[tuple[tuple[str, str], ...]] = (
-        ("sincere labels runs/photos-sincere-0", "lists photos that may be in a wrong folder"),
-    )
-
-    run: Annotated[Path, Positional()]
-    """Folder of the run."""
-    machine: DeviceSettings = DeviceSettings()
-    k: int | None = Field(default=None, ge=1, le=MANY)
-    """Number of neighbours that vote. Default: half of the median class size, 5 to 200."""
-    data: Annotated[str | None, Choices((), paths=True)] = None
-    """Where the run's data are now, if they have moved."""
-    quiet: bool = False
-    """Print nothing but warnings, to stderr."""
-
-
-class ExportRequest(Request):
-    """Write the model of a run for use elsewhere: as one ONNX file, or as a folder like those on the Hugging Face hub.
-
-    The ONNX graph takes decoded pixels of any height and width and returns embeddings: cropping, resizing and scaling
-    are part of it. Where onnxruntime is installed, its embeddings are compared with those of PyTorch first. The folder
-    holds model.safetensors, model.json, what classifies new images, and a model card with data, metrics and limits.
-    """
-
-    verb: ClassVar[str] = "export"
-    takes_config: ClassVar[bool] = False
-    most_used: ClassVar[tuple[str, ...]] = ("out", "format", "overwrite")
-    examples: ClassVar[tuple[tuple[str, str], ...]] = (
-        ("sincere export runs/photos-sincere-0 --out photos.onnx", "writes an ONNX file"),
-        ("sincere export runs/photos-sincere-0 --format hub --out photos-model", "writes a folder with a model card"),
-    )
-
-    run: Annotated[Path, Positional()]
-    """Folder of the run, or its model.safetensors."""
-    out: Path
-    """File to write, .onnx; or the folder."""
-    format: Literal["onnx", "hub"] = "onnx"
-    """Format: an ONNX file, or a folder as on the Hugging Face hub."""
-    reference: bool = True
-    """Also write the embeddings and file names of the training images into the folder: new images are classified by
-    them."""
-    overwrite: bool = False
-    """Replace the file, or the files in the folder, if they exist."""
-    quiet: bool = False
-    """Print nothing but warnings, to stderr."""
-
-    _out = field_validator("out", mode="before")(named_folder)
-
-
 class ReportRequest(Request):
     """Write report.html and figures/ again from stored results; nothing is trained or evaluated."""
 
@@ -494,14 +356,19 @@ def run_name(loss: str, seed: int) -> str:
     return f"{loss.removeprefix(PYTHON)}-{seed}"
 
 
-def check_views(losses: Iterable[str], n_views: int) -> None:
+def is_self_supervised(loss: str) -> bool:
+    """Tell whether a loss takes the views of an image as its only positives."""
+    return loss in LOSSES and not LOSSES[loss].needs_labels
+
+
+def check_views(losses: Iterable[str], n_views: int | None) -> None:
     """Raise for a self-supervised loss without a second view, which is its only positive.
 
     Raises:
         ValueError: It needs more views.
     """
     for loss in losses:
-        if loss in LOSSES and not LOSSES[loss].needs_labels and n_views < 2:
+        if is_self_supervised(loss) and n_views == 1:
             reason = "whose only positives are views of the same image"
             raise ValueError(f"n_views must be at least 2 for {loss}, {reason}; got {n_views}")
 

@@ -180,7 +180,7 @@ class Fit:
     def _step(self, batch: Views | MicroBatchedViews) -> Tensor:
         """Take one step and return the embeddings (n, n_views, d), detached."""
         plan, state = self.plan, self.state
-        factor = learning_rate_factor(state.step, plan.n_steps, plan.n_warmup)
+        factor = learning_rate_factor(state.step, plan.n_steps, plan.n_warmup, schedule=plan.schedule)
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * factor
         self.optimizer.zero_grad(set_to_none=True)

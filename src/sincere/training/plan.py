@@ -66,6 +66,7 @@ class Plan:
         n_epochs: Number of epochs.
         steps_per_epoch: Number of batches in an epoch.
         n_warmup: Number of warm-up steps of the learning rate schedule.
+        schedule: How the learning rate falls: a name in `SCHEDULES`.
         clip_norm: Largest norm of the gradient; None for no clipping.
         validate_every: Number of epochs between live validations.
         score: Name of the live metric that decides which checkpoint is the best; None to track none.
@@ -77,6 +78,7 @@ class Plan:
     n_epochs: int
     steps_per_epoch: int
     n_warmup: int
+    schedule: str = "cosine"
     clip_norm: float | None = None
     validate_every: int = 10
     score: str | None = None

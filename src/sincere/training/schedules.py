@@ -1,4 +1,4 @@
-"""Learning rate schedule: linear warm-up, then cosine decay, starting and ending at a thousandth of the peak."""
+"""Learning rate schedules: linear warm-up, then decay, starting and ending at a thousandth of the peak."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def warmup_steps(n_steps: int, steps_per_epoch: int, epochs: float | None = None
     return min(10 * steps_per_epoch, n_steps // 10)
 
 
-def learning_rate_factor(step: int, n_steps: int, n_warmup: int) -> float:
+def learning_rate_factor(step: int, n_steps: int, n_warmup: int, *, schedule: str = "cosine") -> float:
     """Return the learning rate at a step as a fraction of its peak.
 
-    With W warm-up steps of n: 0.001 + 0.999 step / W, then cosine decay from 1 at step W to 0.001 at step n - 1
-    (Loshchilov and Hutter 2017, https://arxiv.org/abs/1608.03983).
+    With W warm-up steps of n: 0.001 + 0.999 step / W, then decay from 1 at step W to 0.001 at step n - 1: by a cosine
+    (Loshchilov and Hutter 2017, https://arxiv.org/abs/1608.03983) or, with schedule "linear", along a straight line.
 
     Example:
         >>> [round(learning_rate_factor(t, 101, 10), 4) for t in (0, 5, 10, 55, 100)]
@@ -28,4 +28,5 @@ def learning_rate_factor(step: int, n_steps: int, n_warmup: int) -> float:
         return FLOOR + (1 - FLOOR) * step / n_warmup
     remaining = n_steps - 1 - n_warmup
     progress = (step - n_warmup) / remaining if remaining > 0 else 0.0
-    return FLOOR + (1 - FLOOR) * (1 + math.cos(math.pi * progress)) / 2
+    height = 1 - progress if schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
+    return FLOOR + (1 - FLOOR) * height

@@ -26,6 +26,7 @@ from sincere.evaluation.knn import accuracy_1nn
 from sincere.losses.reference_levels import loss_levels
 from sincere.messages import Messages
 from sincere.models.embedding import EmbeddingModel, build_model
+from sincere.models.small import SmallEncoder
 from sincere.models.weights import has_running_statistics, read_weights
 from sincere.records.model import ModelSpec
 from sincere.settings.requests import PLACEMENT, RunSettings
@@ -41,6 +42,7 @@ from sincere.workflows.launch import embed_shared, share_statistics, whole_batch
 from sincere.workflows.run_folder import RunFolder
 
 TRIAL_IMAGES = 8  # on which a caller's own objects are tried
+STEM_IMAGES = 1000  # at most, whose patches decide the stem of `small`
 LIVE_REFERENCES, LIVE_QUERIES = 5000, 2000  # images of a live 1-NN check: enough to see, cheap enough to repeat
 
 
@@ -65,7 +67,7 @@ def prepare(
     loader = _loader(settings, data, train, fabric)
     sampler = loader.sampler
     if LOSSES[settings.loss.name].needs_labels:  # else the positives are always the other views of the image
-        line, warning = sampler.describe(settings.batches.n_views, noun=data.noun)
+        line, warning = sampler.describe(cast(int, settings.batches.n_views), noun=data.noun)
         messages.say(line)
         if warning is not None:
             messages.note(warning)
@@ -91,6 +93,7 @@ def prepare(
         n_epochs=epochs,
         steps_per_epoch=sampler.n_batches,
         n_warmup=warmup_steps(epochs * sampler.n_batches, sampler.n_batches, settings.optimisation.warmup_epochs),
+        schedule=cast(str, settings.optimisation.schedule),
         clip_norm=settings.optimisation.clip_norm,
         validate_every=settings.validation.every,
         score="knn1_validation" if held_out is not None else None,
@@ -131,7 +134,7 @@ def _loader(settings: RunSettings, data: Dataset, train: Samples, fabric: Fabric
     except InputValueError as error:
         raise InputValueError(f"train: {str(error).partition(': ')[2]}") from error
     share = slice(fabric.global_rank, None, fabric.world_size)
-    batches, seed, n_views = settings.batches, settings.seed, settings.batches.n_views
+    batches, seed, n_views = settings.batches, settings.seed, cast(int, settings.batches.n_views)
     make_views: ViewMaker
     if data.train.are_features:
         make_views = partial(make_feature_views, dropout=batches.feature_dropout or 0.0, seed=seed, n_views=n_views)
@@ -159,7 +162,7 @@ def initial_model(settings: RunSettings, data: Dataset) -> EmbeddingModel:
         raise InputValueError(checks.wording("train", requirement, chosen.norm))
     spec = ModelSpec(
         encoder=encoder,
-        head=chosen.head,
+        head=cast(str, chosen.head),
         dim=chosen.dim,
         class_names=data.class_names,
         norm=chosen.norm,
@@ -168,6 +171,9 @@ def initial_model(settings: RunSettings, data: Dataset) -> EmbeddingModel:
         **_input(data.origin or data),
     )
     model = build_model(spec, seed=settings.seed, pretrained=bool(chosen.pretrained), weights=weights)
+    if isinstance(model.encoder, SmallEncoder) and weights is None:
+        sample = data.train.items.gather(data.train.positions[:: -(-len(data.train) // STEM_IMAGES)])
+        model.encoder.whiten_stem(model.preparation(sample.cpu()))
     if chosen.freeze:  # else layers that a caller has frozen stay so
         model.encoder.requires_grad_(False)
     return model
@@ -217,8 +223,9 @@ def _check_memory(settings: RunSettings, model: EmbeddingModel, train: Samples, 
         -(-cast(int, settings.batches.batch_size) // n_processes), settings.batches.micro_batch or sys.maxsize
     )
     trial = train.items.gather(train.positions[: max(TRIAL_VIEWS)]).to(device)
-    needed = step_bytes(model, trial, batch_size * settings.batches.n_views)
-    options = {"batch_size": batch_size, "n_views": settings.batches.n_views}
+    n_views = cast(int, settings.batches.n_views)
+    needed = step_bytes(model, trial, batch_size * n_views)
+    options = {"batch_size": batch_size, "n_views": n_views}
     check_memory(needed, free_bytes(device), encoder=cast(str, settings.model.encoder), **options)
 
 

@@ -16,11 +16,12 @@ from sincere.models.small import TINY_PIXELS
 from sincere.models.weights import run_description
 from sincere.records.files import check_sha256, file_sha256
 from sincere.settings.machine import MOST_THREADS
-from sincere.settings.requests import RunSettings, wants_frozen
+from sincere.settings.requests import RunSettings, is_self_supervised, wants_frozen
 from sincere.workflows.hardware import choose_precision
 
 BATCH_SIZES, DEFAULT_BATCH_SIZE = {"digits": 256}, 512
 DEFAULT_EPOCHS, PRETRAINED_EPOCHS = 100, 30
+CLASS_SHARE = 8  # images of each class in a batch, from which on one view of each will do
 SMALLEST_BATCH = 4  # two images of each of two classes
 FEATURE_DROPOUT = 0.5
 ENCODER_SHARE = 0.1  # of the learning rate, for pretrained weights
@@ -36,11 +37,11 @@ def resolve(settings: RunSettings, data: Dataset, device: torch.device) -> RunSe
     if settings.data.size and not data.size:
         raise InputValueError(checks.wording("train", "size must not be set for features", settings.data.size))
     settings = settings.replaced(**_model(settings, data))
-    source, batches, optimisation = settings.data.source, settings.batches, settings.optimisation
+    source, optimisation = settings.data.source, settings.optimisation
     is_small = settings.model.encoder == "small"
     has_weights = bool(settings.model.freeze or settings.model.pretrained or settings.model.weights)
-    n_train = int(len(data.train) * (1 - settings.validation.fraction))
-    batch_size = min(BATCH_SIZES.get(data.name, DEFAULT_BATCH_SIZE), max(SMALLEST_BATCH, n_train // 8 * 2), n_train)
+    # The recipe of docs/training.md; below that size, that of the digits.
+    is_recipe = is_small and not has_weights and data.size > TINY_PIXELS
     adamw = has_weights or settings.model.is_python
     optimizer = optimisation.optimizer or ("adamw" if adamw else "muon" if is_small else "sgd")
     learning_rate, decay = optimisation.learning_rate or OPTIMIZERS[optimizer].learning_rate, optimisation.weight_decay
@@ -49,12 +50,14 @@ def resolve(settings: RunSettings, data: Dataset, device: torch.device) -> RunSe
         data=source if source in DATASETS else str(Path(source).resolve()),
         size=data.size or None,
         **_weights(settings),
-        batch_size=batches.batch_size or batch_size,
-        **_views(settings, data),
+        head=settings.model.head or ("linear" if is_recipe else "mlp"),
+        **_batch(settings, data, is_recipe=is_recipe),
+        **_views(settings, "shifts" if is_recipe else data.augmentation),
         epochs=None if optimisation.minutes else optimisation.epochs or default_epochs,
         optimizer=optimizer,
         learning_rate=learning_rate,
         encoder_lr=_encoder_lr(settings, learning_rate if not has_weights else ENCODER_SHARE * learning_rate),
+        schedule=optimisation.schedule or ("linear" if is_recipe else "cosine"),
         weight_decay=OPTIMIZERS[optimizer].weight_decay if decay is None else decay,
         device=device.type,
         threads=settings.machine.threads or _threads(settings, data, device),
@@ -94,8 +97,25 @@ def _model(settings: RunSettings, data: Dataset) -> dict[str, Any]:
     return {"encoder": chosen.encoder or left_open, "pretrained": pretrained, "freeze": freeze}
 
 
-def _views(settings: RunSettings, data: Dataset) -> dict[str, Any]:
+def _batch(settings: RunSettings, data: Dataset, *, is_recipe: bool) -> dict[str, int]:
+    """Return the number of images in a batch, and of the views of each."""
+    n_train = int(len(data.train) * (1 - settings.validation.fraction))
+    size = min(BATCH_SIZES.get(data.name, DEFAULT_BATCH_SIZE), max(SMALLEST_BATCH, n_train // 8 * 2), n_train)
+    n_views = settings.batches.n_views
+    if n_views is None:
+        has_positives = not is_self_supervised(settings.loss.name) and size >= CLASS_SHARE * len(data.class_names)
+        n_views = 1 if is_recipe and has_positives else 2
+    if is_recipe:
+        size = max(SMALLEST_BATCH, size // n_views)
+    return {"batch_size": settings.batches.batch_size or size, "n_views": n_views}
+
+
+def _views(settings: RunSettings, suited: str) -> dict[str, Any]:
     """Return how views are made: by augmentation, or from features.
+
+    Args:
+        settings: The settings so far.
+        suited: Name of the augmentation that suits the data and the encoder.
 
     Raises:
         InputValueError: Features cannot be augmented so, or images have no features to cache.
@@ -106,12 +126,12 @@ def _views(settings: RunSettings, data: Dataset) -> dict[str, Any]:
             if getattr(batches, name):
                 requirement = f"{name} must be 0 unless the encoder is frozen (--freeze)"
                 raise InputValueError(checks.wording("train", requirement, getattr(batches, name)))
-        return {"augmentation": batches.augmentation or data.augmentation, "feature_dropout": None}
+        return {"augmentation": batches.augmentation or suited, "feature_dropout": None}
     dropout = FEATURE_DROPOUT if batches.feature_dropout is None else batches.feature_dropout
     ready_made, n_cached = settings.model.encoder == READY_MADE, batches.cached_views
     if n_cached and ready_made:
         raise InputValueError(checks.wording("train", "cached_views must be 0 for ready-made features", n_cached))
-    augmentation = batches.augmentation or (data.augmentation if n_cached else "none")
+    augmentation = batches.augmentation or (suited if n_cached else "none")
     if n_cached and augmentation == "none":
         requirement = "augmentation must not be none with cached_views, which would all be the same"
         raise InputValueError(checks.wording("train", requirement, augmentation))

@@ -19,7 +19,7 @@ from sincere.losses.distributed.collectives import gather, sizes_of
 from sincere.messages import Messages
 from sincere.records.embedding_files import WRITERS
 from sincere.records.files import atomic_file
-from sincere.settings.requests import EmbedRequest
+from sincere.settings.use_requests import EmbedRequest
 from sincere.training.progress import CountProgress
 from sincere.workflows.launch import report_lost_processes, speaker, start_processes
 from sincere.workflows.model import Model, load

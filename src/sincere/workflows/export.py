@@ -20,7 +20,7 @@ from sincere.models.onnx_graph import EMBEDDINGS, FEATURES, IMAGES, input_descri
 from sincere.records.config import CONFIG, read_config
 from sincere.records.files import write_atomic
 from sincere.records.model import ModelSpec
-from sincere.settings.requests import ExportRequest
+from sincere.settings.use_requests import ExportRequest
 from sincere.workflows.model import Model, load
 from sincere.workflows.pretrained import export_folder
 

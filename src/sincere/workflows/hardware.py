@@ -50,7 +50,7 @@ def choose_precision(name: str, device: torch.device) -> str:
         requirement = f"precision must not be 16-mixed on {device.type}, which has no such arithmetic"
         raise InputValueError(checks.wording("train", requirement, name))
     if name == "bf16-mixed" and device.type == "cpu" and not runs_bfloat16():
-        requirement = "precision must not be bf16-mixed on this CPU, which announces AMX instructions but cannot run them"
+        requirement = "precision must not be bf16-mixed on this CPU, which announces AMX but cannot run it"
         remedy = "Try 32-true, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment."
         raise InputValueError(checks.wording("train", requirement, name, remedy))
     if name != "auto":

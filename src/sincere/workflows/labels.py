@@ -16,7 +16,7 @@ from sincere.messages import Messages
 from sincere.records.files import EVALUATION_LOCK, locked, staged_folder
 from sincere.records.label_issues import LABEL_ISSUES, LABEL_LIST
 from sincere.report.page import refresh_report
-from sincere.settings.requests import LabelsRequest
+from sincere.settings.use_requests import LabelsRequest
 from sincere.workflows.embedded_data import embed_data
 from sincere.workflows.frozen_features import with_features
 from sincere.workflows.hardware import choose_device

@@ -14,7 +14,7 @@ from sincere.errors import DataError, InputValueError, SincereError
 from sincere.messages import Messages
 from sincere.records.files import write_atomic
 from sincere.report.neighbours_page import PAGE_MARK, Neighbour, Query, neighbours_page
-from sincere.settings.requests import NearestRequest
+from sincere.settings.use_requests import NearestRequest
 from sincere.training.progress import CountProgress
 from sincere.workflows.measure import thumbnails
 from sincere.workflows.model import Model, load

@@ -15,7 +15,7 @@ from sincere.checks import printable
 from sincere.data.given_images import NONE_READ
 from sincere.errors import DataError
 from sincere.messages import Messages
-from sincere.settings.requests import PredictRequest
+from sincere.settings.use_requests import PredictRequest
 from sincere.training.progress import CountProgress
 from sincere.workflows.model import load
 

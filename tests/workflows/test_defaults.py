@@ -1,0 +1,62 @@
+"""What is left open is chosen for the data and the encoder: the recipe of `small`, or the paper's settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sincere.data.catalog import load_dataset
+from sincere.settings.requests import CompareRequest, RunSettings, TrainRequest
+from sincere.workflows.defaults import resolve
+
+RECIPE = {"head": "linear", "augmentation": "shifts", "schedule": "linear", "optimizer": "muon"}
+
+
+def resolved(folder: Path, *, size: int, n_classes: int = 4, n: int = 2400, **settings: Any) -> dict[str, Any]:
+    path = folder / "images.npz"
+    images, labels = np.zeros((n, size, size, 3), dtype=np.uint8), np.arange(n) % n_classes
+    images[..., 0, 0, 0] = np.arange(n) % 256
+    np.savez(path, train_images=images, train_labels=labels, test_images=images, test_labels=labels)
+    return _resolve(TrainRequest.make(data=path, **settings).run_settings(), path)
+
+
+def _resolve(settings: RunSettings, path: Path) -> dict[str, Any]:
+    return resolve(settings, load_dataset(path), torch.device("cpu")).flat()
+
+
+def test_the_recipe_of_small(tmp_path: Path) -> None:
+    found = resolved(tmp_path, size=32)
+    assert {name: found[name] for name in RECIPE} == RECIPE
+    assert (found["batch_size"], found["n_views"]) == (512, 1)
+
+
+@pytest.mark.parametrize("changes", [{"n_classes": 100}, {"loss": "infonce"}, {"n_views": 2}])
+def test_two_views_where_one_has_no_positives(tmp_path: Path, changes: dict[str, Any]) -> None:
+    found = resolved(tmp_path, size=32, **changes)
+    assert (found["batch_size"], found["n_views"]) == (256, 2), "as many embeddings as with one view"
+
+
+@pytest.mark.parametrize("changes", [{"size": 16}, {"size": 32, "encoder": "resnet18"}])
+def test_others_keep_the_papers(tmp_path: Path, changes: dict[str, Any]) -> None:
+    found = resolved(tmp_path, **changes)
+    assert (found["head"], found["augmentation"], found["schedule"]) == ("mlp", "paper", "cosine")
+    assert (found["batch_size"], found["n_views"]) == (512, 2)
+
+
+def test_what_is_set_stays(tmp_path: Path) -> None:
+    own: dict[str, Any] = {"head": "mlp", "augmentation": "light", "schedule": "cosine", "n_views": 3, "batch_size": 96}
+    found = resolved(tmp_path, size=32, **own)
+    assert {name: found[name] for name in own} == own
+
+
+def test_all_losses_of_a_comparison_have_as_many_views(tmp_path: Path) -> None:
+    resolved(tmp_path, size=32)
+    path = tmp_path / "images.npz"
+    for losses, n_views in ((("sincere", "supcon"), 1), (("sincere", "infonce"), 2)):
+        request = CompareRequest.make(data=path, losses=losses)
+        runs = [request.run(loss, 0, resume=False).run_settings() for loss in losses]
+        assert [_resolve(run, path)["n_views"] for run in runs] == [n_views] * 2
