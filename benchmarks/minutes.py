@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def measure(
         "train_seconds": run.seconds,
         "wall_seconds": None if resume else wall_seconds,
         "train_loss": run.train_loss,
-        "metrics": {name: row.metrics[name].model_dump(mode="json") for name in ("knn1", "knn5", "margin")},
+        "metrics": {name: asdict(row.metrics[name]) for name in ("knn1", "knn5", "margin")},
         "rows": [{key: r[key] for key in keys if key in r} for r in rows],
     }
 

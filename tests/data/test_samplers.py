@@ -192,7 +192,7 @@ def test_describe() -> None:
     assert warning is None
     alone = ShuffleSampler(np.arange(100), 10).describe(1)
     assert alone == (
-        "batches of 10 images x 1 views: 0.0 positives per anchor",
+        "batches of 10 images x 1 view: 0.0 positives per anchor",
         "100% of the anchors have no positive and contribute nothing to the loss",
     )
     assert "3.0 positives" in PByKSampler(labels_of(100, 5), 50).describe(2)[0]

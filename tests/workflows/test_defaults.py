@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import conv2d
 
 from sincere.data.catalog import load_dataset
+from sincere.models.embedding import save_model
 from sincere.settings.requests import CompareRequest, RunSettings, TrainRequest
+from sincere.workflows.assembly import initial_model
 from sincere.workflows.defaults import resolve
 
 RECIPE = {"head": "linear", "augmentation": "shifts", "schedule": "linear", "optimizer": "muon"}
@@ -60,3 +63,24 @@ def test_all_losses_of_a_comparison_have_as_many_views(tmp_path: Path) -> None:
         request = CompareRequest.make(data=path, losses=losses)
         runs = [request.run(loss, 0, resume=False).run_settings() for loss in losses]
         assert [_resolve(run, path)["n_views"] for run in runs] == [n_views] * 2
+
+
+def test_the_stem_is_whitened_by_the_training_images_unless_weights_are_given(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (64, 20, 20, 3), dtype=np.uint8), np.arange(64) % 2
+    path = tmp_path / "images.npz"
+    np.savez(path, train_images=images, train_labels=labels, test_images=images, test_labels=labels)
+    data = load_dataset(path)
+    settings = resolve(TrainRequest.make(data=path).run_settings(), data, torch.device("cpu"))
+    model = initial_model(settings, data)
+    prepared = model.preparation(data.train.items.gather(data.train.positions))
+    n = len(model.encoder.stem[0].weight) // 2
+    outputs = conv2d(prepared, model.encoder.stem[0].weight[:n], stride=2).transpose(0, 1).flatten(1)
+    torch.testing.assert_close(outputs @ outputs.T / outputs.shape[1], torch.eye(n), atol=0.01, rtol=0)
+
+    with torch.no_grad():
+        model.encoder.stem[0].weight.mul_(2)
+    save_model(model, tmp_path)
+    request = TrainRequest.make(data=path, weights=tmp_path / "model.safetensors", encoder="small")
+    again = initial_model(resolve(request.run_settings(), data, torch.device("cpu")), data)
+    assert torch.equal(again.encoder.stem[0].weight, model.encoder.stem[0].weight)

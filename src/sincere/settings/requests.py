@@ -19,6 +19,7 @@ from sincere.settings.machine import ClusterSettings, DevicesSettings
 from sincere.settings.model import ModelSettings
 from sincere.settings.optimisation import BatchSettings, OptimisationSettings, ValidationSettings
 from sincere.settings.record import MANY, Choices, Positional, Request, Seed, named_folder
+from sincere.settings.use_requests import EmbedRequest, ExportRequest, LabelsRequest, NearestRequest, PredictRequest
 
 # Settings that say where a run is computed, not what it is: they may differ when it is resumed.
 PLACEMENT = {"data", "data_dir", "weights", "device", "devices", "nodes", "threads"}

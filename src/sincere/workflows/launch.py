@@ -35,6 +35,7 @@ from sincere.workflows.hardware import choose_device, choose_precision
 
 COMMUNICATION = ("gloo", "nccl", "connection", "socket")  # words of what it raises
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"  # name of the interface
+RELEASE_SECONDS = 0.05  # in which threads that wait for Python's lock get it
 WATCHER_SECONDS = 8.0  # Fabric looks at its processes every five
 
 
@@ -90,6 +91,9 @@ def start_processes(settings: DevicesSettings, *, caller: str, precision: str = 
 def _leave_process_group() -> None:
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+        # DDP keeps gloo's threads alive all the same. One that waits for Python's lock, to release a tensor, would abort
+        # the process when Python shuts down: it gets the lock now.
+        time.sleep(RELEASE_SECONDS)
 
 
 class LoopbackStrategy(DDPStrategy):
