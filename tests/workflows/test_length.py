@@ -44,9 +44,9 @@ def test_at_least_one_epoch(data: str, tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_a_resumed_run_keeps_its_plan(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fit, "epoch_seconds", lambda fit: 1.0)
-    stopped_after(5, monkeypatch, data=data, minutes=0.05, out=tmp_path / "run", **OPTIONS)
+    stopped_after(5, monkeypatch, data=data, minutes=0.055, out=tmp_path / "run", **OPTIONS)
     monkeypatch.setattr(Fit, "epoch_seconds", lambda fit: pytest.fail("it has a plan"))
-    result = sincere.train(data=data, minutes=0.05, resume=True, out=tmp_path / "run", **OPTIONS)
+    result = sincere.train(data=data, minutes=0.055, resume=True, out=tmp_path / "run", **OPTIONS)
     assert result.epochs == 3
 
 

@@ -12,6 +12,7 @@ from sincere.settings.requests import RunSettings
 from sincere.workflows.assembly import prepare
 from sincere.workflows.run_folder import RunFolder
 
+SPARE = 0.05  # of the time: a half-hour run took 4% longer than its first steps had promised
 MANY_EPOCHS = 1000  # of the plan that is timed: the learning rate of its first steps is near 0
 
 
@@ -29,7 +30,7 @@ def epochs_that_fit(folder: RunFolder, settings: RunSettings, data: Dataset, fab
     trial = settings.replaced(minutes=None, epochs=MANY_EPOCHS)
     fit = prepare(folder, trial, data, fabric, Messages(silent=True), checkpoint_seconds=float("inf"))
     seconds = fit.epoch_seconds()
-    n = max(1, int(60 * minutes / seconds))
+    n = max(1, int((1 - SPARE) * 60 * minutes / seconds))
     messages.say(f"an epoch takes about {seconds:.2g} s on this machine: {n:,} epochs in {minutes:g} minutes")
     if seconds > 60 * minutes:
         messages.note(f"a single epoch takes about {seconds:.2g} s, longer than --minutes {minutes:g}")
