@@ -91,8 +91,8 @@ def start_processes(settings: DevicesSettings, *, caller: str, precision: str = 
 def _leave_process_group() -> None:
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
-        # DDP keeps gloo's threads alive all the same. One that waits for Python's lock, to release a tensor, would abort
-        # the process when Python shuts down: it gets the lock now.
+        # DDP keeps gloo's threads alive all the same. One that waits for Python's lock, to release a tensor, would
+        # abort the process when Python shuts down: it gets the lock now.
         time.sleep(RELEASE_SECONDS)
 
 
