@@ -43,7 +43,7 @@ def embed_data(
         device: Where to compute.
         fabric: Processes that share the images, if there are several; each gets all outputs.
     """
-    model.to(device, memory_format=torch.channels_last)  # convolutions take half the time of the contiguous layout
+    model.to(device).to(memory_format=torch.channels_last)  # convolutions take half the time of the contiguous layout
     train, test = (embed_part(model, part, device, fabric) for part in (data.train, data.test))
     unknown = None if data.unknown is None else embed_part(model, data.unknown, device, fabric)
     return EmbeddedData(train, test, unknown)

@@ -68,7 +68,7 @@ class Model:
 
     def __init__(self, folder: Path, network: EmbeddingModel, device: torch.device) -> None:
         self.folder = folder
-        self.network = network.to(device, memory_format=torch.channels_last).eval()
+        self.network = network.to(device).to(memory_format=torch.channels_last).eval()
         self.device = device
         self._scores = dict[str, tuple[Score, Tensor]]()  # with those of the held-out samples
 
