@@ -84,7 +84,8 @@ def figure(runs: list[dict[str, Any]]) -> alt.HConcatChart:
     ]
     titles = list(COLOURS)
     colour = alt.Color("loss:N", title=None, sort=titles).scale(domain=titles, range=list(COLOURS.values()))
-    axis = alt.X("minutes:Q", title="minutes of training").scale(type="log", base=10)
+    ticks = sorted({point["minutes"] for point in points})
+    axis = alt.X("minutes:Q", title="minutes of training").scale(type="log", nice=False).axis(values=ticks)
     charts = []
     for name, title in (("knn1", "1-NN accuracy, test"), ("margin", "margin, test")):
         value = alt.Y(f"{name}:Q", title=None).scale(zero=False)
