@@ -35,8 +35,8 @@ from sincere.models.small import WIDTHS, SmallEncoder
 from sincere.records.model import ModelSpec
 from sincere.training.optimizers import OptimizerSettings, make_optimizer
 from sincere.training.schedules import learning_rate_factor
+from sincere.workflows.assembly import STEM_IMAGES
 
-STEM_IMAGES = 1000
 SHIFTS = AUGMENTATIONS["shifts"]
 assert isinstance(SHIFTS, Augmentation)
 
