@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sincere.workflows.compare import compare
     from sincere.workflows.evaluate import evaluate
     from sincere.workflows.model import Model, load
+    from sincere.workflows.search import search
     from sincere.workflows.train import train
     from sincere.workflows.transfer import transfer
 
@@ -39,6 +40,7 @@ __all__ = [
     "load",
     "load_dataset",
     "repulsion_meter",
+    "search",
     "sincere_loss",
     "supcon_loss",
     "train",
@@ -59,6 +61,7 @@ _HOME = {
     "load": "sincere.workflows.model",
     "load_dataset": "sincere.data.catalog",
     "repulsion_meter": "sincere.theory.coefficients",
+    "search": "sincere.workflows.search",
     "sincere_loss": "sincere.losses.functional",
     "supcon_loss": "sincere.losses.functional",
     "train": "sincere.workflows.train",

@@ -37,12 +37,17 @@ class HyperParameter:
         default: Its value unless another is given.
         help: One sentence.
         least: Smallest value that makes sense.
+        searched: Range in which `sincere search` looks for the best value, unless another is given; None to keep the
+            default.
+        paper_values: Values of the paper's search.
     """
 
     name: str
     default: float
     help: str
     least: float = 0.0
+    searched: tuple[float, float] | None = None
+    paper_values: tuple[float, ...] = ()
 
 
 PYTHON = "python:"  # prefix of the name of an object that a caller has given in Python
@@ -114,7 +119,15 @@ LOSSES: dict[str, Loss] = {
         paper="https://arxiv.org/abs/2211.05568",
         colour="#009E73",
         positives_in_denominator=False,
-        hyper_parameters=(HyperParameter("epsilon", 0.25, "Margin of eps-supinfonce; other losses have none."),),
+        hyper_parameters=(
+            HyperParameter(
+                "epsilon",
+                0.25,
+                "Margin of eps-supinfonce; other losses have none.",
+                searched=(0.05, 1.0),
+                paper_values=(0.1, 0.25, 0.5),
+            ),
+        ),
         margin_parameter="epsilon",
         margin_note="the paper does not compare margins of eps-SupInfoNCE: its epsilon asks for a margin of its own",
     ),

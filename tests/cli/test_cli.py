@@ -12,7 +12,8 @@ import pytest
 
 from sincere.cli import VERBS, main
 from sincere.records.config import read_settings, write_config
-from sincere.settings.requests import REQUESTS, RunSettings, TrainRequest
+from sincere.settings.requests import RunSettings, TrainRequest
+from sincere.settings.verbs import REQUESTS
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

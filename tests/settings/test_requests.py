@@ -10,18 +10,13 @@ import pytest
 from sincere.errors import DataError, InputValueError
 from sincere.records.config import read_config, read_settings, write_config
 from sincere.settings.record import Request
-from sincere.settings.requests import (
-    REQUESTS,
-    CompareRequest,
-    EvaluateRequest,
-    RunSettings,
-    TrainRequest,
-    differing,
-)
+from sincere.settings.requests import CompareRequest, EvaluateRequest, RunSettings, TrainRequest, differing
+from sincere.settings.search_request import SearchRequest
+from sincere.settings.verbs import REQUESTS
 
 NUMBERS = [
     (record, setting.name)
-    for record in (TrainRequest, EvaluateRequest, CompareRequest)
+    for record in (TrainRequest, EvaluateRequest, CompareRequest, SearchRequest)
     for setting in record.settings()
     if setting.name not in ("seed", "seeds")
     and ("int" in str(setting.annotation) or "float" in str(setting.annotation))

@@ -12,7 +12,7 @@ import pytest
 
 import sincere
 from sincere.settings import keywords, signatures
-from sincere.settings.requests import REQUESTS
+from sincere.settings.verbs import REQUESTS
 
 FUNCTIONS = ("train", "compare", "evaluate", "transfer")
 OBJECTS_ONLY = {"evaluate": {"encoder"}, "transfer": {"encoder"}}  # keywords that the command line cannot have

@@ -19,6 +19,7 @@ from sincere.errors import InputValueError, SincereError, missing_package
 VERBS: dict[str, str] = {  # each has a module of its name, and a request in sincere.settings.requests
     "compare": "train several losses on the same data, compare them, write a report",
     "train": "learn an embedding from labelled images",
+    "search": "find the best hyper-parameters of each loss on held-out images",
     "evaluate": "evaluate the model of a run, with confidence intervals",
     "transfer": "evaluate the model of a run on another data set",
     "predict": "classify new images with the model of a run",

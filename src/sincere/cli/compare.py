@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sincere.cli.flags import parse_request
+from sincere.cli.flags import given_settings
 from sincere.messages import Messages
 from sincere.settings.requests import CompareRequest
 from sincere.workflows.finished import finished_comparison
@@ -10,7 +10,7 @@ from sincere.workflows.finished import finished_comparison
 
 def main(arguments: list[str]) -> None:
     """Compare losses; a comparison that is done already is shown without starting torch."""
-    request = parse_request(CompareRequest, arguments)
+    request = CompareRequest.make_tuned(**given_settings(CompareRequest, arguments))
     messages = Messages(quiet=request.quiet)
     if finished_comparison(request, messages) is not None:
         return

@@ -207,3 +207,17 @@ def locked(folder: Path, name: str = LOCK) -> Iterator[None]:
             if error.errno not in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):  # a file system without locks
                 raise
         yield
+
+
+def is_unlocked(folder: Path, name: str) -> bool:
+    """Tell whether it is certain that no process holds a lock that one has held before, with `locked`."""
+    if sys.platform == "win32" or not (folder / name).exists():
+        return False
+    import fcntl
+
+    with (folder / name).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # held, or on a file system without locks
+            return False
+    return True

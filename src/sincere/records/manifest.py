@@ -45,10 +45,20 @@ def make_manifest(*, seed: int, device: str, started: str | None = None) -> dict
         "device": device,
         "seed": seed,
         "git_commit": _git_commit(),
-        "command": [printable(word) for word in (Path(sys.argv[0]).name, *sys.argv[1:])],
+        "command": [printable(without_password(word)) for word in (Path(sys.argv[0]).name, *sys.argv[1:])],
         "started": started or now(),
         **ended,
     }
+
+
+def without_password(text: str) -> str:
+    """Return text with the passwords of addresses in it replaced by asterisks.
+
+    Example:
+        >>> without_password("--storage=postgresql://ann:secret@db/studies")
+        '--storage=postgresql://ann:***@db/studies'
+    """
+    return re.sub(r"(://[^/\s:@]*:)[^/\s]*@", r"\1***@", text)
 
 
 def write_manifest(manifest: dict[str, Any], folder: Path) -> None:

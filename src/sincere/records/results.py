@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -301,19 +301,32 @@ class Results(Record):
         Raises:
             DataError: There are none, or they are damaged, contradict themselves, or are of another version.
         """
-        path = folder / RESULTS
         try:
-            return cls.model_validate(read_json(path, remedy=REMEDY))
+            return read_record(cls, folder / RESULTS, remedy=REMEDY)
         except FileNotFoundError as error:
             raise DataError(f"{folder}: holds no {RESULTS}; `sincere evaluate {folder}` writes it for a run") from error
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            key = printable(".".join(map(str, first["loc"])))[:LONGEST_KEY]
-            reason = first["msg"].removeprefix("Value error, ")
-            reason = f"{key}: {reason[:1].lower()}{reason[1:]}" if key else reason
-            raise DataError(f"{path}: is damaged or of another version ({reason}); {REMEDY}") from error
-        except RecursionError as error:
-            raise DataError(f"{path}: is damaged: nested too deeply; {REMEDY}") from error
+
+
+R = TypeVar("R", bound=Record)
+
+
+def read_record(kind: type[R], path: Path, *, remedy: str) -> R:
+    """Return the record in a JSON file.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        DataError: It is damaged, contradicts itself, or is of another version; the message ends with `remedy`.
+    """
+    try:
+        return kind.model_validate(read_json(path, remedy=remedy))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        key = printable(".".join(map(str, first["loc"])))[:LONGEST_KEY]
+        reason = first["msg"].removeprefix("Value error, ")
+        reason = f"{key}: {reason[:1].lower()}{reason[1:]}" if key else reason
+        raise DataError(f"{path}: is damaged or of another version ({reason}); {remedy}") from error
+    except RecursionError as error:
+        raise DataError(f"{path}: is damaged: nested too deeply; {remedy}") from error
 
 
 def _contradictions(results: Results) -> Iterator[str]:

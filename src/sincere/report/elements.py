@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sincere.records.results import FIGURE_FORMATS
+from sincere.report.figure import Figure
 from sincere.report.markup import Html, tag
 from sincere.report.tables import Cell
 from sincere.report.theme import ON_DARK
@@ -26,6 +28,26 @@ def cell(cell: Cell) -> Html:
     ends = tag("span", cell.interval, class_="interval") if cell.interval else None
     detail = tag("span", cell.detail, class_="detail") if cell.detail else None
     return tag("td", text, " " if ends else None, ends, detail, class_="number")
+
+
+def figure_element(figure: Figure, caption: str | None, *, files: bool) -> Html:
+    """Return a figure with its caption, and with links to its files if there are any."""
+    charts = [
+        tag("div", class_="chart", id=f"{figure.name}-{i}", role="figure", aria_label=panel.description)
+        for i, panel in enumerate(figure.panels)
+    ]
+    links = file_links(figure) if files else None
+    return tag(
+        "figure",
+        tag("div", *charts, class_=f"panels {figure.name}"),
+        tag("figcaption", caption, " " if caption else None, links),
+    )
+
+
+def file_links(figure: Figure) -> Html:
+    """Return links to the files of a figure."""
+    links = [tag("a", suffix.upper(), href=f"figures/{figure.name}.{suffix}") for suffix in FIGURE_FORMATS]
+    return tag("span", "Download: ", links[0], " ", links[1], " ", links[2], class_="files")
 
 
 def dot(colour: str) -> Html:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import altair as alt
@@ -34,3 +34,10 @@ def save_figure(
             write_atomic(path, draw(svg))
         paths.append(path)
     return paths
+
+
+@cache
+def vega() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one script, in the version of Altair's charts."""
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=vega_lite_version())
+    return f"(() => {{{bundle}}})();"

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
-
-import vl_convert
 
 from sincere.records.files import write_atomic
 from sincere.records.results import FIGURE_FILES, FIGURE_FORMATS, FIGURES, REPORT, MarginAbout
@@ -15,7 +12,7 @@ from sincere.report import sections
 from sincere.report.document import asset, document
 from sincere.report.evidence import Evidence, read_evidence
 from sincere.report.figure import Figure
-from sincere.report.figure_files import save_figure, vega_lite_version
+from sincere.report.figure_files import save_figure, vega
 from sincere.report.heading import heading
 from sincere.report.label_issues_section import label_issues
 from sincere.report.map import Plane, map_data, planes_of
@@ -128,7 +125,7 @@ def _page(evidence: Evidence, planes: Sequence[Plane], figures: dict[str, Figure
     )
     links = [tag("a", text, href=f"#{name}") for name, text in CONTENTS.items() if f'id="{name}"' in main]
     toggle = tag("button", "Dark", type="button", id="theme", aria_label="switch between light and dark")
-    scripts = [_vega(), *(asset(name) for name in ("charts.js", "tables.js", "map.js"))]
+    scripts = [vega(), *(asset(name) for name in ("charts.js", "tables.js", "map.js"))]
     return document(
         f"{evidence.results.data.name}: sincere {evidence.results.kind}",
         tag("nav", tag("div", *links, class_="links"), toggle, aria_label="sections"),
@@ -163,10 +160,3 @@ def _class_histograms(about: MarginAbout, width: float) -> dict[str, Any]:
     """Return the histograms of a class, as lists without keys, because there may be many classes."""
     bars = [[KINDS.index(bar["kind"]), bar["start"], bar["end"], bar["share"]] for bar in histogram_bars(about, width)]
     return {"bars": bars, "medians": median_rules(about), "text": margin_text(about)}
-
-
-@cache
-def _vega() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script, in the version of Altair's charts."""
-    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=vega_lite_version())
-    return f"(() => {{{bundle}}})();"

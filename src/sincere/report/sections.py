@@ -11,8 +11,8 @@ from sincere.records.arrays import MAP
 from sincere.records.config import CONFIG
 from sincere.records.log import METRICS
 from sincere.records.manifest import MANIFEST
-from sincere.records.results import ABOUT_LOSSES, FIGURE_FORMATS, MAIN, ClassRow
-from sincere.report.elements import cell, dot, listed, scrolling, section
+from sincere.records.results import ABOUT_LOSSES, MAIN, ClassRow
+from sincere.report.elements import cell, dot, figure_element, file_links, listed, scrolling, section
 from sincere.report.evidence import Evidence, Run, command_of, facts_of
 from sincere.report.figure import Figure
 from sincere.report.map import Plane
@@ -56,7 +56,7 @@ def table(evidence: Evidence, differences: Figure) -> Html:
     if differences.panels:
         parts += [
             tag("h3", "Paired differences"),
-            _figure(differences, _differences_caption(about_losses, data.singular), evidence),
+            figure_element(differences, _differences_caption(about_losses, data.singular), files=evidence.files),
         ]
     return section("results", "Results", *parts)
 
@@ -87,7 +87,7 @@ def similarity(evidence: Evidence, figure: Figure) -> Html:
     )
     return section(
         "similarity", "How well are the classes separated?", tag("p", about), _which_seed(evidence),
-        _figure(figure, None, evidence), one_class,
+        figure_element(figure, None, files=evidence.files), one_class,
     )  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def training(evidence: Evidence, curves: Figure, meters: Figure) -> Html:
     parts = [
         tag("p", f"Chance is the loss when all {evidence.results.data.noun} are equally similar, floor the loss when "
             "the classes are perfectly separated. All panels share their vertical axis."),
-        _figure(curves, None, evidence),
+        figure_element(curves, None, files=evidence.files),
     ]  # fmt: skip
     if meters.panels:
         titles = [panel.title.text for panel in meters.panels]
@@ -114,7 +114,7 @@ def training(evidence: Evidence, curves: Figure, meters: Figure) -> Html:
         if LIVE in titles:
             noun = evidence.results.data.noun
             explanations.append(f"Live 1-NN: accuracy on held-out or training {noun} during training.")
-        parts.append(_figure(meters, " ".join(explanations), evidence))
+        parts.append(figure_element(meters, " ".join(explanations), files=evidence.files))
     return section("training", "Training", *parts, *notes)
 
 
@@ -204,7 +204,7 @@ def maps(evidence: Evidence, planes: Sequence[Plane], figure: Figure) -> Html:
     choice = tag("div", class_="choice", id="map-choice", role="group", aria_label="loss of the map shown")
     return section(
         "map", title, tag("p", about), _which_seed(evidence), *missing, choice,
-        tag("div", *drawn, class_="maps"), card, _file_links(figure) if evidence.files else None,
+        tag("div", *drawn, class_="maps"), card, file_links(figure) if evidence.files else None,
     )  # fmt: skip
 
 
@@ -220,7 +220,7 @@ def confusion(evidence: Evidence, figure: Figure) -> Html:
         "Which classes are confused?",
         tag("p", about),
         _which_seed(evidence),
-        _figure(figure, None, evidence),
+        figure_element(figure, None, files=evidence.files),
     )
 
 
@@ -261,24 +261,6 @@ def _problems(runs: Sequence[Run], *names: str) -> list[Html]:
     """Return a note for each missing or damaged file of these names."""
     problems = [(run, run.problems[name]) for run in runs for name in names if name in run.problems]
     return [tag("p", f"{run.name}: {text}.", class_="note") for run, text in problems]
-
-
-def _figure(figure: Figure, caption: str | None, evidence: Evidence) -> Html:
-    charts = [
-        tag("div", class_="chart", id=f"{figure.name}-{i}", role="figure", aria_label=panel.description)
-        for i, panel in enumerate(figure.panels)
-    ]
-    links = _file_links(figure) if evidence.files else None
-    return tag(
-        "figure",
-        tag("div", *charts, class_=f"panels {figure.name}"),
-        tag("figcaption", caption, " " if caption else None, links),
-    )
-
-
-def _file_links(figure: Figure) -> Html:
-    links = [tag("a", suffix.upper(), href=f"figures/{figure.name}.{suffix}") for suffix in FIGURE_FORMATS]
-    return tag("span", "Download: ", links[0], " ", links[1], " ", links[2], class_="files")
 
 
 def _tabs(panels: Sequence[tuple[str, Html]]) -> Html:

@@ -146,6 +146,46 @@ class CompareKeywords(
     losses: Sequence[str | object]
     seeds: Sequence[int]
     out: str | Path | None
+    tuned: str | Path | None
+    overwrite: bool
+    checkpoint_minutes: float
+    quiet: bool
+
+
+class MachineKeywords(TypedDict, total=False):
+    """How a device computes."""
+
+    device: str
+    threads: int | None
+    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
+    channels_last: bool
+    compile: bool
+
+
+class SearchKeywords(
+    DataKeywords,
+    LossKeywords,
+    ModelKeywords,
+    BatchKeywords,
+    OptimisationKeywords,
+    MachineKeywords,
+    total=False,
+):
+    """Find the best hyper-parameters of each loss: the highest 1-NN accuracy on held-out training images."""
+
+    losses: Sequence[str | object]
+    trials: int
+    grid: Literal["paper", "space"] | None
+    space: Sequence[str]
+    pruner: Literal["median", "halving", "none"] | None
+    validation: float
+    validate_every: int | None
+    seeds: Sequence[int]
+    storage: str | None
+    study: str | None
+    worker: bool
+    final: bool
+    out: str | Path | None
     overwrite: bool
     checkpoint_minutes: float
     quiet: bool

@@ -9,9 +9,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from sincere.catalog import COMPARED_LOSSES, LOSSES, PYTHON
+from sincere.errors import InputValueError
 from sincere.records.comparison import RUNS
 from sincere.records.config import CONFIG, read_config
 from sincere.records.files import file_sha256
+from sincere.records.search import SearchResults
 from sincere.settings.data import DATA_HELP, DataSettings, source_name
 from sincere.settings.evaluation import EvaluationSettings
 from sincere.settings.loss import LossSettings, NamedLossSettings
@@ -19,7 +21,6 @@ from sincere.settings.machine import ClusterSettings, DevicesSettings
 from sincere.settings.model import ModelSettings
 from sincere.settings.optimisation import BatchSettings, OptimisationSettings, ValidationSettings
 from sincere.settings.record import MANY, Choices, Positional, Request, Seed, named_folder
-from sincere.settings.use_requests import EmbedRequest, ExportRequest, LabelsRequest, NearestRequest, PredictRequest
 
 # Settings that say where a run is computed, not what it is: they may differ when it is resumed.
 PLACEMENT = {"data", "data_dir", "weights", "device", "devices", "nodes", "threads"}
@@ -124,6 +125,7 @@ class CompareRequest(Request):
         ("sincere compare", "compares three losses on the embedded digits in about a minute"),
         ("sincere compare --data photos/ --seeds 0 1 2", "takes a folder of class folders and three seeds"),
         ("sincere compare --data cifar10.npz --classes cat dog --losses sincere supcon", "two classes, two losses"),
+        ("sincere compare --tuned runs/digits-search --seeds 0 1 2", "each loss at its own best of a search"),
     )
     most_used: ClassVar[tuple[str, ...]] = (
         "data",
@@ -152,6 +154,8 @@ class CompareRequest(Request):
     """Random seeds: one run of each loss for each seed. Three or more compare the losses, not only these models."""
     out: Path | None = None
     """Folder of the comparison. Default: runs/<data>-comparison."""
+    tuned: Path | None = None
+    """Folder of a `sincere search`: each loss has its best settings of it, and its other settings are the defaults."""
     overwrite: bool = False
     """Start over, in place of a comparison that is already in that folder."""
     checkpoint_minutes: float = Field(default=5.0, ge=0, le=MANY)
@@ -177,13 +181,44 @@ class CompareRequest(Request):
         """Return the folder of the comparison."""
         return self.out or Path("runs") / f"{source_name(self.data.source)}-comparison"
 
+    @classmethod
+    def make_tuned(cls, /, **settings: Any) -> Self:
+        """Return a checked request; one of tuned losses has the settings of their search, but for those given.
+
+        Raises:
+            DataError: There is no finished search.
+            InputValueError: A setting is wrong, or was searched and cannot be given.
+        """
+        request = cls.make(**settings)
+        if request.tuned is None:
+            return request
+        search = SearchResults.read(request.tuned)
+        searched = {name for found in search.losses for name in found.best}
+        if both := sorted(searched & settings.keys()):
+            raise InputValueError(f"compare: {both[0]} was searched; leave it out, or leave out tuned")
+        known = {setting.name for setting in cls.settings()} - {"validation", "validate_every", "device", "threads"}
+        shared = {name: value for name, value in search.settings.items() if name in known and name not in searched}
+        losses = [found.loss for found in search.losses]
+        return cls.make(**{**shared, "losses": losses, **settings})
+
+    def tuned_settings(self) -> dict[str, dict[str, Any]]:
+        """Return the best settings of each loss by its search; empty without one.
+
+        Raises:
+            DataError: There is no finished search, or it is not about a loss.
+        """
+        if self.tuned is None:
+            return {}
+        search = SearchResults.read(self.tuned)
+        return {loss: search.best(loss) for loss in self.losses}
+
     def run(self, loss: str, seed: int, *, resume: bool, epochs: int | None = None) -> TrainRequest:
         """Return the request for one of its runs; `epochs` take the place of minutes, so that all runs have as many."""
         length = {} if epochs is None else {"epochs": epochs, "minutes": None}
         views = {}
         if self.batches.n_views is None and any(map(is_self_supervised, self.losses)):
             views = {"n_views": 2}  # which such a loss needs, so that all have as many
-        return TrainRequest(
+        request = TrainRequest(
             data=self.data,
             loss=NamedLossSettings(**self.loss.flat(), loss=loss),
             model=self.model,
@@ -197,6 +232,8 @@ class CompareRequest(Request):
             checkpoint_minutes=self.checkpoint_minutes,
             quiet=self.quiet,
         )
+        tuned = self.tuned_settings()
+        return request.replaced(**tuned[loss]) if tuned else request
 
     def identity(self) -> dict[str, Any]:
         """Return what decides its results, to tell whether it has been done already."""
@@ -207,7 +244,7 @@ class CompareRequest(Request):
         values["data"] = str(source.resolve()) if source.exists() else self.data.source
         if weights is not None:
             values.update(weights=str(weights.resolve()), weights_sha256=file_sha256(weights))
-        return values
+        return {**values, "tuned": self.tuned_settings() or None}
 
 
 class MeasureRequest(Request):
@@ -290,7 +327,7 @@ class ReportRequest(Request):
     )
 
     folder: Annotated[Path, Positional()]
-    """Folder that holds results.json: of a run, a comparison or a transfer."""
+    """Folder that holds results.json or search.json: of a run, a comparison, a transfer or a search."""
     figures: bool = True
     """Also write the figures as PNG, SVG and PDF."""
 
@@ -318,25 +355,6 @@ class CompletionRequest(Request):
 
     shell: Annotated[Literal["bash", "zsh", "fish"], Positional()]
     """Shell."""
-
-
-REQUESTS: dict[str, type[Request]] = {
-    record.verb: record
-    for record in (
-        CompareRequest,
-        TrainRequest,
-        EvaluateRequest,
-        TransferRequest,
-        PredictRequest,
-        EmbedRequest,
-        NearestRequest,
-        LabelsRequest,
-        ExportRequest,
-        ReportRequest,
-        CompletionRequest,
-        DatasetsRequest,
-    )
-}
 
 
 def wants_frozen(settings: RunSettings | CompareRequest) -> bool | None:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from sincere.settings.record import Request, Setting, Settings
 from sincere.settings.requests import CompareRequest, EvaluateRequest, TrainRequest, TransferRequest
+from sincere.settings.search_request import SearchRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Settings for which Python takes objects as well.
@@ -57,7 +58,7 @@ def with_signature(record: type[Request]) -> Callable[[F], F]:
 def keywords_source() -> str:
     """Return the text of keywords.py."""
     parts, known = [HEADER], set[str]()
-    for record in (TrainRequest, CompareRequest, EvaluateRequest, TransferRequest):
+    for record in (TrainRequest, CompareRequest, SearchRequest, EvaluateRequest, TransferRequest):
         bases = []
         for concern in record.concerns().values():
             name = concern.__name__.replace("Settings", "Keywords")

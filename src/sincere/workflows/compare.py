@@ -23,7 +23,9 @@ from sincere.records.config import CONFIG
 from sincere.records.files import EVALUATION_LOCK, LOCK, locked, staged_folder
 from sincere.records.manifest import make_manifest, now
 from sincere.records.results import ABOUT_MODELS, CSV, FIGURES, REPORT, RESULTS, Baseline, Results
+from sincere.records.search import SearchResults
 from sincere.report.page import remove_report, write_report
+from sincere.report.search_tables import tuned_note
 from sincere.report.tables import show, write_csv
 from sincere.settings.evaluation import EvaluationSettings
 from sincere.settings.keywords import CompareKeywords
@@ -61,7 +63,7 @@ def compare(**settings: Unpack[CompareKeywords]) -> Results:
         DataError: The data or the folder are.
     """
     with named_objects(settings, stores_run=True) as named:
-        request = CompareRequest.make(**named)
+        request = CompareRequest.make_tuned(**named)
         messages = Messages(quiet=request.quiet)
         return finished_comparison(request, messages) or run_comparison(request, messages)
 
@@ -91,6 +93,7 @@ def _compare(request: CompareRequest, fabric: Fabric, messages: Messages) -> Res
         data = with_unknown(data, request.evaluation.unknown_data, source, request, device, messages)
     digest = digest or request_digest(request)  # it may have been downloaded
     check_measurable(request.evaluation, data, caller=request.verb)
+    _check_tuned(request, data)
     first = resolve(request.run(request.losses[0], request.seeds[0], resume=False).run_settings(), data, device)
     if not first.model.freeze:
         initial_model(first, data)  # raises before anything is written if the weights do not fit
@@ -141,6 +144,16 @@ def _check(request: CompareRequest) -> None:
             raise DataError(f"{run}: is not a comparison's; choose another folder with --out")
         if request.overwrite:
             check_run_only(run)
+
+
+def _check_tuned(request: CompareRequest, data: Dataset) -> None:
+    """Raise if the losses were tuned on other data.
+
+    Raises:
+        DataError: They were.
+    """
+    if request.tuned is not None and SearchResults.read(request.tuned).digest != data.digest:
+        raise DataError(f"{request.tuned}: is a search on other data than {request.data.source} holds")
 
 
 def _run_folders(folder: Path) -> list[Path]:
@@ -283,6 +296,8 @@ def _compared(
     notes = [note for results in evaluated for note in results.notes]
     if "margin" in metrics:
         notes += [note for loss in request.losses if (note := LOSSES[loss].margin_note) is not None]
+    if request.tuned is not None:
+        notes.append(tuned_note(SearchResults.read(request.tuned), request.losses))
     if raw is not None:
         notes.append(f"{RAW_FEATURES}: the features as they are, before any training")
     scope = scope_of(summaries)

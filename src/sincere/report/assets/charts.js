@@ -47,12 +47,12 @@ function classSpecs(label) {
 const perClass = document.getElementById("per-class");
 const classChoice = document.getElementById("class-choice");
 async function drawClass() {
-  if (!perClass.open) return;
+  if (!perClass?.open) return;
   const specs = classSpecs(Number(classChoice.value));
   await Promise.all(specs.map((spec, i) => drawChart(document.getElementById(`class-${i}`), spec)));
 }
-perClass.addEventListener("toggle", drawClass);
-classChoice.addEventListener("change", drawClass);
+perClass?.addEventListener("toggle", drawClass);
+classChoice?.addEventListener("change", drawClass);
 
 async function drawCharts() {
   for (const [id, spec] of Object.entries(report.charts)) await drawChart(document.getElementById(id), spec);

@@ -1,0 +1,35 @@
+"""The request of each verb."""
+
+from __future__ import annotations
+
+from sincere.settings.record import Request
+from sincere.settings.requests import (
+    CompareRequest,
+    CompletionRequest,
+    DatasetsRequest,
+    EvaluateRequest,
+    ReportRequest,
+    TrainRequest,
+    TransferRequest,
+)
+from sincere.settings.search_request import SearchRequest
+from sincere.settings.use_requests import EmbedRequest, ExportRequest, LabelsRequest, NearestRequest, PredictRequest
+
+REQUESTS: dict[str, type[Request]] = {
+    record.verb: record
+    for record in (
+        CompareRequest,
+        TrainRequest,
+        SearchRequest,
+        EvaluateRequest,
+        TransferRequest,
+        PredictRequest,
+        EmbedRequest,
+        NearestRequest,
+        LabelsRequest,
+        ExportRequest,
+        ReportRequest,
+        CompletionRequest,
+        DatasetsRequest,
+    )
+}

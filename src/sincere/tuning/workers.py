@@ -1,0 +1,81 @@
+"""The processes that run trials: each takes waiting trials until none is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import optuna
+from optuna.trial import TrialState
+
+from sincere.records.files import is_unlocked, locked
+from sincere.tuning.study import ENDED, LossStudy, LostTrialError, Objective
+
+POLL_SECONDS = 1.0
+
+
+@contextmanager
+def registered(folder: Path) -> Iterator[str]:
+    """Give this process a name, and hold a lock of that name until the block ends: a kill releases it at once.
+
+    So other processes on this machine need not wait until it has been silent for long.
+    """
+    name = uuid4().hex[:12]
+    with locked(folder, name):
+        yield name
+    (folder / name).unlink(missing_ok=True)
+
+
+def run_trials(
+    studies: Sequence[LossStudy],
+    objective: Objective,
+    folder: Path,
+    *,
+    started: Callable[[LossStudy, int], None] = lambda study, number: None,
+    ended: Callable[[LossStudy, int], None] = lambda study, number: None,
+    waiting: Callable[[int], None] = lambda n_running: None,
+    poll_seconds: float = POLL_SECONDS,
+) -> None:
+    """Run trials until all have ended, also those of other workers, whose trials are taken over if they die.
+
+    Args:
+        studies: The study of each loss; the one with the fewest trials taken is next.
+        objective: Returns the accuracy of a loss with some settings.
+        folder: Where the processes of this machine leave their locks.
+        started: Called when a trial starts.
+        ended: Called when it has ended.
+        waiting: Called while others run the last trials, with their number.
+        poll_seconds: Time between two looks at the trials of others.
+    """
+    with registered(folder) as name:
+        while True:
+            for study in studies:
+                study.retry_abandoned(lambda other: other != name and is_unlocked(folder, other))
+            taken = _take(studies, name)
+            if taken is not None:
+                study, trial = taken
+                started(study, trial.number)
+                try:
+                    study.run(trial, objective)
+                except LostTrialError:
+                    continue
+                ended(study, trial.number)
+                continue
+            n_running = sum(len(study.trials(TrialState.RUNNING)) for study in studies)
+            if not n_running and not any(study.trials(TrialState.WAITING) for study in studies):
+                return
+            waiting(n_running)
+            time.sleep(poll_seconds)
+
+
+def _take(studies: Sequence[LossStudy], name: str) -> tuple[LossStudy, optuna.Trial] | None:
+    """Take a trial of the study that has the fewest so far."""
+    order = sorted(studies, key=lambda study: len(study.trials(*ENDED, TrialState.RUNNING)))
+    for study in order:
+        trial = study.take(name)
+        if trial is not None:
+            return study, trial
+    return None
