@@ -19,6 +19,7 @@ from tests.faults.world import (
     FEATURES,
     FRESH,
     FROZEN,
+    HAS_OPTUNA,
     HAS_PARQUET,
     HOME,
     LOSSES,
@@ -28,9 +29,12 @@ from tests.faults.world import (
     PARTIAL,
     PICTURES,
     RUN,
+    SEARCH,
     SHORT,
     TABLE,
     TRAIN,
+    TRIALS,
+    TUNED,
 )  # fmt: skip
 
 Words = tuple[str, ...]
@@ -86,6 +90,16 @@ def results(*folders: str) -> Callable[[Path], Any]:
     def read(world: Path) -> Any:
         found = [_load(world / folder / "results.json") for folder in folders]
         return None if None in found else [_lasting(content) for content in found]
+
+    return read
+
+
+def searched(folder: str) -> Callable[[Path], Any]:
+    """Return a function that returns the content of search.json but for times."""
+
+    def read(world: Path) -> Any:
+        found = _load(world / folder / "search.json")
+        return None if found is None else _lasting(found)
 
     return read
 
@@ -169,6 +183,8 @@ _resume = ("train", "--resume", "--out", PARTIAL)
 _evaluate = ("evaluate", RUN, *MEASURE, "--no-report")
 _transfer = ("transfer", RUN, "--to", OTHER, *MEASURE, "--no-report")
 _compare = ("compare", "--data", PICTURES, "--out", COMPARISON, *LOSSES, *TRAIN, *MEASURE)
+_search = ("search", "--data", PICTURES, "--out", SEARCH, *TRIALS)
+_tuned = ("compare", "--tuned", SEARCH, "--out", TUNED, *MEASURE)
 _embed = ("embed", RUN, f"{PICTURES}/ants", "--out", "embedded.npz", "--overwrite")
 _nearest = ("nearest", RUN, f"{PICTURES}/ants/00.png", "--k", "3")
 _labels = ("labels", RUN)
@@ -244,6 +260,19 @@ VERBS: dict[str, Verb] = {
             results(COMPARISON), (_compare, (*_compare, "--overwrite")),
         ),
         Verb(
+            "search", (*_search, "--checkpoint-minutes", "0"), (PICTURES, HOME), (f"{SEARCH}/**/*",), (_CACHE, _DATA),
+            searched(SEARCH), (_search, (*_search, "--overwrite")), data_decide=True,
+        ),
+        Verb(
+            "search-done", _search, (PICTURES, HOME, SEARCH), (f"{SEARCH}/*",),
+            (f"{SEARCH}/search.json", f"{SEARCH}/study.db", _CACHE, _DATA),
+            searched(SEARCH), (_search, (*_search, "--overwrite")),
+        ),
+        Verb(
+            "tuned", _tuned, (PICTURES, HOME, SEARCH), (f"{TUNED}/**/*",), (f"{SEARCH}/search.json", _CACHE, _DATA),
+            results(TUNED), (_tuned, (*_tuned, "--overwrite")),
+        ),
+        Verb(
             "cache", _cache, (PICTURES,), (_CACHE,), (f"{PICTURES}/*/*.png",),
             weights(FRESH), (_again, (*_cache, "--overwrite"), _cache), data_decide=True,
         ),
@@ -273,5 +302,5 @@ VERBS: dict[str, Verb] = {
             weights(FRESH), (_again, (*_table, "--overwrite"), _table), data_decide=True,
         ),
     )
-    if HAS_PARQUET or verb.name != "parquet"
+    if (HAS_PARQUET or verb.name != "parquet") and (HAS_OPTUNA or SEARCH not in verb.arguments)
 }  # fmt: skip

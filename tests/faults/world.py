@@ -20,6 +20,7 @@ PICTURES, ARRAYS, OTHER = "pictures", "arrays.npz", "other.npz"
 FEATURES, TABLE = "features.npz", "table.parquet"
 HAS_PARQUET = find_spec("pyarrow") is not None
 HOME, RUN, PARTIAL, COMPARISON, FRESH = "home", "run", "partial", "comparison", "fresh"
+SEARCH, TUNED = "search", "tuned"
 CLASSES = ("ants", "bees", "cats")
 NETWORK = ("--size", "8", "--batch-size", "16", "--head", "linear", "--dim", "8", "--threads", "1", "--n-views", "1")
 TRAIN = (*NETWORK, "--epochs", "3", "--validation", "0.2", "--validate-every", "1")
@@ -28,6 +29,8 @@ ON_FEATURES = (*NETWORK[2:], "--epochs", "1")  # which have no size in pixels
 FROZEN = ("--weights", f"{RUN}/model.safetensors", "--freeze")
 MEASURE = ("--resamples", "100")
 LOSSES = ("--losses", "sincere", "supcon")
+HAS_OPTUNA = find_spec("optuna") is not None
+TRIALS = (*NETWORK, *LOSSES, "--trials", "2", "--pruner", "none", "--epochs", "2", "--validation", "0.2")
 _COLUMNS = ("features", "labels", "texts")
 
 
@@ -121,6 +124,8 @@ class World:
             Command(("compare", "--data", PICTURES, "--out", COMPARISON, *LOSSES, *TRAIN, *MEASURE)),
             Command(("train", "--data", ARRAYS, "--out", FRESH, *SHORT, *FROZEN)),
         ]
+        if HAS_OPTUNA:
+            commands.append(Command(("search", "--data", PICTURES, "--out", SEARCH, *TRIALS)))
         for command in commands:
             outcome = self.run(command)
             if outcome.code != 0:

@@ -13,6 +13,7 @@ from sincere.records.files import write_json
 from sincere.records.results import Count, Facts, Number, Record, Share, Text, read_record
 
 SEARCH, STUDY, TRIALS, WORKERS, FINAL = "search.json", "study.db", "trials", "workers", "final"
+FIGURE_NAMES = ("settings", "plane", "live", "importance")
 State = Literal["complete", "pruned", "failed"]
 End = Literal["low", "high"]
 Value = float | int | str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import vl_convert
 
 from sincere.records.files import write_atomic
 from sincere.records.results import FIGURE_FORMATS
+from sincere.report.figure import Figure
 
 
 def vega_lite_version() -> str:
@@ -34,6 +35,16 @@ def save_figure(
             write_atomic(path, draw(svg))
         paths.append(path)
     return paths
+
+
+def write_figures(figures: Iterable[Figure], folder: Path) -> None:
+    """Write each figure as files; those of an earlier report that has no panels now are removed."""
+    for figure in figures:
+        if figure.panels:
+            save_figure(figure.joined(), folder, figure.name)
+            continue
+        for suffix in FIGURE_FORMATS:  # other files there are the user's
+            (folder / f"{figure.name}.{suffix}").unlink(missing_ok=True)
 
 
 @cache

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from sincere.records.files import write_atomic
-from sincere.records.results import FIGURE_FILES, FIGURE_FORMATS, FIGURES, REPORT, MarginAbout
+from sincere.records.results import FIGURE_FILES, FIGURES, REPORT, MarginAbout
 from sincere.report import sections
 from sincere.report.document import asset, document
 from sincere.report.evidence import Evidence, read_evidence
 from sincere.report.figure import Figure
-from sincere.report.figure_files import save_figure, vega
+from sincere.report.figure_files import vega, write_figures
 from sincere.report.heading import heading
 from sincere.report.label_issues_section import label_issues
 from sincere.report.map import Plane, map_data, planes_of
@@ -61,12 +61,7 @@ def write_report(folder: Path, *, figures: bool = True, warn: Callable[[str], No
     planes = planes_of(evidence.shown)
     drawn = _figures(evidence, planes)
     if figures:
-        for figure in drawn.values():
-            if figure.panels:
-                save_figure(figure.joined(), folder / FIGURES, figure.name)
-                continue
-            for suffix in FIGURE_FORMATS:  # left by an earlier report; other files there are the user's
-                (folder / FIGURES / f"{figure.name}.{suffix}").unlink(missing_ok=True)
+        write_figures(drawn.values(), folder / FIGURES)
     path = folder / REPORT
     write_atomic(path, _page(evidence, planes, drawn))
     return path

@@ -12,7 +12,7 @@ from sincere.report.document import asset, document
 from sincere.report.elements import dot, figure_element, joined, listed, scrolling, section
 from sincere.report.evidence import command_of, facts_of
 from sincere.report.figure import Figure
-from sincere.report.figure_files import save_figure, vega
+from sincere.report.figure_files import vega, write_figures
 from sincere.report.markup import Html, data_block, tag
 from sincere.report.search_figures import importance_figure, live_figure, plane_figure, settings_figure
 from sincere.report.search_tables import best_rows, close_note, counts_text
@@ -30,12 +30,10 @@ def write_search_report(folder: Path, *, figures: bool = True) -> Path:
     """
     results = SearchResults.read(folder)
     drawn = [draw(results) for draw in (settings_figure, plane_figure, live_figure, importance_figure)]
-    drawn = [figure for figure in drawn if figure.panels]
     if figures:
-        for figure in drawn:
-            save_figure(figure.joined(), folder / FIGURES, figure.name)
+        write_figures(drawn, folder / FIGURES)
     path = folder / REPORT
-    write_atomic(path, _page(results, {figure.name: figure for figure in drawn}, files=figures))
+    write_atomic(path, _page(results, {figure.name: figure for figure in drawn if figure.panels}, files=figures))
     return path
 
 

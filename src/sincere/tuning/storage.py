@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sincere.errors import DataError, InputValueError, MissingPackageError, first_line, missing_package
 
 HEARTBEAT_SECONDS, GRACE_SECONDS = 20, 100  # a worker that is silent for so long is taken to be dead
-CONNECT_SECONDS = 10
+CONNECT_SECONDS, BUSY_SECONDS = 10, 60  # to wait for a server, and for other writers of a file
 MOST_RETRIES = 5  # of a trial whose worker died
 POSTGRESQL = "postgresql"
 REMEDY = "give an address such as postgresql://user@host/name, or leave out --storage for a file in the folder"
@@ -38,7 +38,8 @@ def open_storage(address: str) -> RDBStorage:
     shown = url.render_as_string(hide_password=True)
     if url.drivername == POSTGRESQL:  # SQLAlchemy's own default is the predecessor of psycopg
         url = url.set(drivername=f"{POSTGRESQL}+psycopg")
-    connection = {"connect_timeout": CONNECT_SECONDS} if url.get_backend_name() == POSTGRESQL else {}
+    timeouts = {POSTGRESQL: {"connect_timeout": CONNECT_SECONDS}, "sqlite": {"timeout": BUSY_SECONDS}}
+    connection = timeouts.get(url.get_backend_name(), {})
     try:
         with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
             return RDBStorage(

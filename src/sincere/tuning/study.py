@@ -46,6 +46,21 @@ class LostTrialError(Exception):
     """Another worker has taken over the trial, because this one was silent for too long."""
 
 
+@dataclass(frozen=True, eq=False)
+class TakenTrial:
+    """A trial that this process is to run.
+
+    Attributes:
+        number: Its number, that of the first attempt.
+        trial_id: Its number in the database.
+        trial: Optuna's trial.
+    """
+
+    number: int
+    trial_id: int
+    trial: optuna.Trial
+
+
 @dataclass(eq=False)
 class LossStudy:
     """The trials of one loss.
@@ -75,7 +90,7 @@ class LossStudy:
 
     def enqueue(self, n_trials: int) -> None:
         """Add empty places, up to this number; the sampler fills them. Trials that are run again do not count."""
-        n_there = sum("failed_trial" not in trial.system_attrs for trial in self.trials())
+        n_there = sum(first_number(trial) == trial.number for trial in self.trials())
         for _ in range(n_there, n_trials):
             self.study.enqueue_trial({})
 
@@ -107,26 +122,30 @@ class LossStudy:
         with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
             RetryHeartbeatStaleTrialCallback()(self.study, self.study.trials[trial.number])
 
-    def take(self, worker: str) -> optuna.Trial | None:
+    def take(self, worker: str) -> TakenTrial | None:
         """Take a waiting trial; None if there is none."""
-        for waiting in self.trials(TrialState.WAITING):
+        for waiting in sorted(self.trials(TrialState.WAITING), key=first_number):  # what was stopped comes first
             trial_id = self.storage.get_trial_id_from_study_id_trial_number(self.study_id, waiting.number)
             try:
+                # Before it runs: a kill in between must not leave a running trial that nobody answers for.
+                self.storage.record_heartbeat(trial_id)
+                self.storage.set_trial_user_attr(trial_id, WORKER, worker)
                 if not self.storage.set_trial_state_values(trial_id, state=TrialState.RUNNING):
                     continue
             except UpdateFinishedTrialError:
                 continue
-            self.study.sampler = _sampler(self.seed, waiting.number)
+            self.study.sampler = _sampler(self.seed, first_number(waiting))
             trial = optuna.Trial(self.study, trial_id)
             trial.set_user_attr(WORKER, worker)
-            return trial
+            return TakenTrial(first_number(waiting), trial_id, trial)
         return None
 
-    def run(self, trial: optuna.Trial, objective: Objective) -> None:
+    def run(self, taken: TakenTrial, objective: Objective) -> None:
         """Run a trial that was taken, and store how it ended.
 
         An error of this package is a failed trial, and the search goes on; anything else puts it back and is raised.
         """
+        trial = taken.trial
         settings = {dimension.name: _suggested(trial, dimension) for dimension in self.space}
 
         def report(epoch: int, accuracy: float) -> None:
@@ -134,10 +153,9 @@ class LossStudy:
             if trial.should_prune():
                 raise PrunedError
 
-        trial_id = self.storage.get_trial_id_from_study_id_trial_number(self.study_id, trial.number)
         started = time.monotonic()
         try:
-            with heartbeat(self.storage, trial_id):
+            with heartbeat(self.storage, taken.trial_id):
                 value = objective(self.loss, settings, report)
             trial.set_user_attr(SECONDS, time.monotonic() - started)
             self.study.tell(trial, value, skip_if_finished=True)
@@ -145,7 +163,7 @@ class LossStudy:
             trial.set_user_attr(SECONDS, time.monotonic() - started)
             self.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
         except UpdateFinishedTrialError as error:
-            raise LostTrialError(f"trial {trial.number} of {self.loss} was taken over by another worker") from error
+            raise LostTrialError(f"trial {taken.number} of {self.loss} was taken over by another worker") from error
         except SincereError as error:
             if error.exit_code != SincereError.exit_code:  # interrupted
                 self._put_back(self.study.trials[trial.number])
@@ -160,12 +178,11 @@ class LossStudy:
     def rows(self) -> list[TrialRow]:
         """Return its trials that have ended, but for those that were run again."""
         ended = self.trials(*ENDED)
-        again = {trial.system_attrs["failed_trial"] for trial in self.trials() if "failed_trial" in trial.system_attrs}
-        again |= {number for trial in self.trials() for number in trial.system_attrs.get("retry_history", ())}
+        again = {number for trial in self.trials() for number in trial.system_attrs.get("retry_history", ())}
         return [
             TrialRow(
                 loss=self.loss,
-                number=trial.number,
+                number=first_number(trial),
                 state=STATES[trial.state],
                 value=trial.value,
                 settings=trial.params,
@@ -173,7 +190,7 @@ class LossStudy:
                 seconds=trial.user_attrs.get(SECONDS, 0.0),
                 error=trial.user_attrs.get(ERROR),
             )
-            for trial in ended
+            for trial in sorted(ended, key=first_number)
             if trial.number not in again
         ]
 
@@ -238,6 +255,12 @@ def _check_same(study: optuna.Study, wanted: Mapping[str, Any]) -> None:
         what = "another space" if name == SPACE else f"{name} = {was!r}, not {now!r}"
         remedy = "choose another --out or --study, or start over with --overwrite"
         raise DataError(f"search: the study {study.study_name!r} is for {what}; {remedy}")
+
+
+def first_number(trial: FrozenTrial) -> int:
+    """Return the number of a trial; one that is run again has that of its first attempt."""
+    number: int = trial.system_attrs.get("failed_trial", trial.number)
+    return number
 
 
 def make_pruner(name: str, *, n_trials: int) -> BasePruner:

@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-import optuna
 from optuna.trial import TrialState
 
 from sincere.records.files import is_unlocked, locked
-from sincere.tuning.study import ENDED, LossStudy, LostTrialError, Objective
+from sincere.tuning.study import LossStudy, LostTrialError, Objective, TakenTrial
 
 POLL_SECONDS = 1.0
 
@@ -71,9 +70,9 @@ def run_trials(
             time.sleep(poll_seconds)
 
 
-def _take(studies: Sequence[LossStudy], name: str) -> tuple[LossStudy, optuna.Trial] | None:
+def _take(studies: Sequence[LossStudy], name: str) -> tuple[LossStudy, TakenTrial] | None:
     """Take a trial of the study that has the fewest so far."""
-    order = sorted(studies, key=lambda study: len(study.trials(*ENDED, TrialState.RUNNING)))
+    order = sorted(studies, key=lambda study: len(study.rows()) + len(study.trials(TrialState.RUNNING)))
     for study in order:
         trial = study.take(name)
         if trial is not None:

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from sincere.errors import DataError, InputValueError
 from sincere.models.embedding import SPEC, WEIGHTS
+from sincere.records import search
 from sincere.records.arrays import MAP, PER_IMAGE
 from sincere.records.config import CONFIG, read_config, write_config
 from sincere.records.files import EVALUATION_LOCK, LOCK, UNFINISHED, locked, read_json, write_json
@@ -21,7 +22,7 @@ from sincere.records.label_issues import LABEL_ISSUES, LABEL_LIST
 from sincere.records.log import METRICS, MetricsLog
 from sincere.records.manifest import MANIFEST, make_manifest, write_manifest
 from sincere.records.reference import REFERENCE
-from sincere.records.results import CSV, FIGURE_FILES, FIGURES, REPORT, RESULTS
+from sincere.records.results import CSV, FIGURE_FORMATS, FIGURE_NAMES, FIGURES, REPORT, RESULTS
 from sincere.settings.requests import RunSettings, TrainRequest, differing
 from sincere.training.checkpoints import BEST, DAMAGED, Checkpoints
 from sincere.training.tensorboard import TENSORBOARD
@@ -42,7 +43,7 @@ NAMES = {*TRAINED, *MEASURED, TRANSFER, LABEL_ISSUES, LABEL_LIST}  # all that is
 INSIDE = {  # what is written into its folders
     CHECKPOINTS: re.compile(rf"(step-\d+\.pt|{re.escape(BEST)})({re.escape(DAMAGED)})?"),
     TENSORBOARD: re.compile(r"events\.out\.tfevents\..*"),
-    FIGURES: re.compile("|".join(map(re.escape, sorted(FIGURE_FILES)))),
+    FIGURES: re.compile(rf"({'|'.join((*FIGURE_NAMES, *search.FIGURE_NAMES))})\.({'|'.join(FIGURE_FORMATS)})"),
 }
 
 

@@ -96,11 +96,14 @@ def run_search(
         if objective is None:
             objective = _objective(request, messages)
         until_the_end.enter_context(locked(folder))
-        storage = _storage(request, messages)
+        if request.overwrite:
+            RunFolder(folder).set_aside(NAMES - {LOCK})
+        storage = _storage(request)
         until_the_end.enter_context(storage_errors(_shown(request)))
         if request.overwrite:
-            _clear(request, storage)
+            _delete_studies(request, storage)
         studies = _studies(request, storage, objective)
+        _check_stored(folder, studies)
         _run(studies, request, objective, messages)
         results = _results(request, studies, objective, started)
         results.write(folder)
@@ -119,7 +122,7 @@ def run_search(
 def _help(request: SearchRequest, messages: Messages, objective: Objective | None) -> None:
     """Run trials of a study that another process has made, with its settings."""
     folder = request.folder()
-    storage = _storage(request, messages, create=False)
+    storage = _storage(request, create=False)
     with storage_errors(_shown(request)):
         prefix = request.study_name("")
         names = [name for name in optuna.get_all_study_names(storage) if name.startswith(prefix)]
@@ -178,7 +181,7 @@ def _digest(objective: Objective) -> str:
     return objective.data.digest if isinstance(objective, TrainingObjective) else ""
 
 
-def _storage(request: SearchRequest, messages: Messages, *, create: bool = True) -> RDBStorage:
+def _storage(request: SearchRequest, *, create: bool = True) -> RDBStorage:
     """Connect to the database.
 
     Raises:
@@ -195,13 +198,32 @@ def _shown(request: SearchRequest) -> str:
     return without_password(request.storage) if request.storage else str(request.folder() / STUDY)
 
 
-def _clear(request: SearchRequest, storage: RDBStorage) -> None:
-    """Remove the trials and results of an earlier search."""
+def _delete_studies(request: SearchRequest, storage: RDBStorage) -> None:
+    """Remove the studies of an earlier search."""
     prefix = request.study_name("")
     for name in optuna.get_all_study_names(storage):
         if name.startswith(prefix):
             optuna.delete_study(study_name=name, storage=storage)
-    RunFolder(request.folder()).set_aside({SEARCH, TRIALS, FINAL, REPORT, FIGURES})
+
+
+def _check_stored(folder: Path, studies: Sequence[LossStudy]) -> None:
+    """Raise if the database lacks trials that search.json has, or has them with other values: it has no checksums.
+
+    Raises:
+        DataError: It is damaged, or another one.
+    """
+    try:
+        stored = SearchResults.read(folder)
+    except DataError:  # none yet, or damaged: it is written again
+        return
+    there = {(row.loss, row.number): row for study in studies for row in study.rows()}
+    losses = {study.loss for study in studies}
+    for trial in stored.trials:
+        if trial.loss in losses and there.get((trial.loss, trial.number)) != trial:
+            problem = (
+                f"trial {trial.number} of {trial.loss} is not what {SEARCH} says: the study was damaged or replaced"
+            )
+            raise DataError(f"{folder}: {problem}; start over with --overwrite")
 
 
 def _studies(request: SearchRequest, storage: RDBStorage, objective: Objective) -> list[LossStudy]:
