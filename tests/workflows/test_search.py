@@ -117,7 +117,9 @@ def test_a_trial_that_was_stopped_resumes_from_its_checkpoint(
     assert steps[:5] == [0, 1, 2, 3, 0]  # 2 steps an epoch: it resumed after the third
     expected = SearchResults.read(searched)
     assert found is not None
-    assert [(t.number, t.value, t.curve) for t in found.trials] == [(t.number, t.value, t.curve) for t in expected.trials]
+    assert [(t.number, t.value, t.curve) for t in found.trials] == [
+        (t.number, t.value, t.curve) for t in expected.trials
+    ]
 
 
 def test_a_comparison_of_tuned_losses(data: str, searched: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
@@ -27,8 +26,8 @@ def settings_figure(results: SearchResults) -> Figure:
             alt.Chart(alt.Data(values=rows))
             .mark_point(size=55, strokeWidth=1.6)
             .encode(
-                x=_axis(dimension, rows),
-                y=_accuracy(),
+                x=_axis(dimension),
+                y=alt.Y("value:Q", title="1-NN, held out", scale=_scale(results)).axis(format="%"),
                 color=_colour(results),
                 fillOpacity=_by_state([0.75, 0.0]),
                 fill=_colour(results),
@@ -43,21 +42,20 @@ def settings_figure(results: SearchResults) -> Figure:
 def plane_figure(results: SearchResults) -> Figure:
     """Plot the accuracy of the trials over the first two searched numbers, one panel per loss."""
     panels = []
-    values = [trial.value for trial in _drawn(results) if trial.value is not None]
     for found in results.losses:
         numbers = [dimension for dimension in found.space if dimension.is_numeric and not dimension.is_fixed]
-        if len(numbers) < 2 or not values:
+        if len(numbers) < 2:
             continue
         x, y = numbers[:2]
         rows = [_point(trial) for trial in _drawn(results) if trial.loss == found.loss]
-        scale = alt.Scale(domain=[min(values), max(values)], scheme="viridis")
+        scale = _scale(results, scheme="viridis")
         color = alt.Color("value:Q", title="1-NN", scale=scale, legend=alt.Legend(format=".1%", gradientLength=120))
         marks = (
             alt.Chart(alt.Data(values=rows))
             .mark_point(size=130, filled=True, opacity=1)
             .encode(
-                x=_axis(x, rows),
-                y=_axis(y, rows, vertical=True),
+                x=_axis(x),
+                y=_axis(y, vertical=True),
                 color=color,
                 shape=alt.Shape("state:N", title=None).scale(domain=list(STATES), range=["circle", "cross"]),
                 tooltip=_tooltip(results),
@@ -67,7 +65,7 @@ def plane_figure(results: SearchResults) -> Figure:
         ring = (
             alt.Chart(alt.Data(values=best))
             .mark_point(size=330, filled=False, strokeWidth=2.2, color=INK)
-            .encode(x=_axis(x, rows), y=_axis(y, rows, vertical=True))
+            .encode(x=_axis(x), y=_axis(y, vertical=True))
         )
         text = f"1-NN accuracy of {loss_title(found.loss)} over {x.title} and {y.title}; the best trial has a ring"
         panels.append(panel([marks, ring], loss_title(found.loss), text, height=260))
@@ -135,18 +133,22 @@ def _point(trial: TrialRow) -> dict[str, Any]:
     return {**trial.settings, **about}
 
 
-def _axis(dimension: Dimension, rows: Sequence[dict[str, Any]], *, vertical: bool = False) -> Any:
+def _axis(dimension: Dimension, *, vertical: bool = False) -> Any:
     kind = alt.Y if vertical else alt.X
     if dimension.values:
         ordered = sorted(map(float, dimension.values))
-        axis = alt.Axis(labelAngle=0, grid=vertical)
+        axis = alt.Axis(labelAngle=0, grid=False)
         return kind(f"{dimension.name}:O", title=dimension.title, sort=ordered, axis=axis)
     scale = alt.Scale(type="log" if dimension.log else "linear", domain=[dimension.low, dimension.high], nice=False)
-    return kind(f"{dimension.name}:Q", title=dimension.title, scale=scale).axis(tickCount=5, grid=vertical)
+    return kind(f"{dimension.name}:Q", title=dimension.title, scale=scale).axis(tickCount=5, grid=False)
 
 
-def _accuracy() -> alt.Y:
-    return alt.Y("value:Q", title="1-NN, held out").scale(zero=False).axis(format="%")
+def _scale(results: SearchResults, **options: Any) -> alt.Scale:
+    """Return the scale of accuracies: that of complete trials; pruned ones may have had far less by then."""
+    values = [trial.value for trial in results.trials if trial.state == "complete" and trial.value is not None]
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    room = 0.08 * (high - low) or 0.005
+    return alt.Scale(domain=[max(0.0, low - room), min(1.0, high + room)], clamp=True, nice=False, **options)
 
 
 def _colour(results: SearchResults) -> alt.Color:

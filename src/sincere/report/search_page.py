@@ -40,7 +40,8 @@ def write_search_report(folder: Path, *, figures: bool = True) -> Path:
 def _page(results: SearchResults, figures: dict[str, Figure], *, files: bool) -> str:
     parts = [_heading(results), _best(results)]
     captions = {
-        "settings": "One mark per trial; hollow ones were stopped early (pruned), at the accuracy they had by then.",
+        "settings": "One mark per trial; hollow ones were stopped early (pruned), at the accuracy they had by then "
+        "or at the bottom.",
         "plane": "The best trial has a ring; crosses were stopped early.",
         "importance": "Share of the differences between trials that each setting explains (fANOVA). With few trials it "
         "is a rough guide.",
@@ -99,7 +100,7 @@ def _best(results: SearchResults) -> Html:
         tag(
             "tr",
             tag("th", dot(colours[loss]), loss_title(loss), scope="row"),
-            *(tag("td", text, class_="number" if text[:1].isdigit() else None) for text in rest),
+            *(tag("td", text, class_="number") for text in rest),
         )
         for loss, *rest in rows
     ]
@@ -112,8 +113,10 @@ def _best(results: SearchResults) -> Html:
         "best",
         "Best settings",
         scrolling("The best trial of each loss", tag("thead", head), tag("tbody", *body), class_="summary"),
-        tag("p", f"{close_note(results)[:1].upper()}{close_note(results)[1:]}.", class_="note"),
-        *(tag("p", f"{note[:1].upper()}{note[1:]}.", class_="note") for note in results.notes),
+        *(
+            tag("p", f"{note[:1].upper()}{note[1:]}.", class_="note")
+            for note in ([close_note(results)] if results.n_validation else []) + list(results.notes)
+        ),
         tag("p", about, class_="note"),
     )
 

@@ -176,7 +176,7 @@ class SearchKeywords(
     losses: Sequence[str | object]
     trials: int
     grid: Literal["paper", "space"] | None
-    space: Sequence[str]
+    space: Sequence[str] | None
     pruner: Literal["median", "halving", "none"] | None
     validation: float
     validate_every: int | None

@@ -71,7 +71,7 @@ class SearchRequest(Request):
     grid: Grid | None = None
     """Try every combination of values: the paper's for the data set, or those of --space. Default: values that earlier
     trials suggest (TPE)."""
-    space: tuple[str, ...] = ()
+    space: tuple[str, ...] | None = None
     """What to search: NAME=LOW:HIGH, or NAME=A,B,C. Default: temperature, learning-rate and the loss's own
     hyper-parameters, but for those that are given a value. Also: weight-decay, batch-size, epochs, head and others."""
     pruner: Literal["median", "halving", "none"] | None = None
@@ -115,7 +115,7 @@ class SearchRequest(Request):
         check_views(self.losses, self.batches.n_views)
         if self.optimisation.minutes is not None:
             raise ValueError("minutes cannot be searched with: all trials have the same number of epochs; set epochs")
-        space = parse_space(self.space)
+        space = self.asked_space()
         if both := sorted(space.keys() & self.fixed()):
             raise ValueError(f"{both[0]} is given a value and searched, too; leave out one of them")
         if self.grid == "paper" and space:
@@ -155,7 +155,7 @@ class SearchRequest(Request):
 
     def asked_space(self) -> dict[str, Dimension]:
         """Return what `--space` asks for."""
-        return parse_space(self.space)
+        return parse_space(self.space or ())
 
     def shared_settings(self) -> dict[str, Any]:
         """Return the settings that all trials share, by name, without those of the search itself."""
