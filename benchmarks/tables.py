@@ -16,7 +16,8 @@ from benchmarks.measure import RESULTS
 from sincere.catalog import RAW_FEATURES, loss_title
 from sincere.evaluation.geometry import READING
 from sincere.records.estimates import Estimate
-from sincere.records.results import Results
+from sincere.records.results import Record, Results
+from sincere.records.search import SearchResults
 from sincere.report.tables import estimate_text, interval, number
 
 ROOT = Path(__file__).parents[1]
@@ -29,6 +30,7 @@ PAGES = (
     "docs/evaluation.md",
     "docs/use.md",
     "docs/results.md",
+    "docs/search.md",
     "docs/scaling.md",
     "docs/promises.md",
 )
@@ -208,7 +210,26 @@ def minutes(results: dict[str, Any], *, classes: list[str] | None = None) -> str
 
 
 def frozen_cifar10(results: dict[str, Any]) -> str:
-    about = results["cifar10"]
+    return f"{comparison(results['cifar10'])} {described(results)}"
+
+
+def tuned(results: dict[str, Any]) -> str:
+    search = results["search"]
+    rows = []
+    for found in search["losses"]:
+        values = [trial["value"] for trial in search["trials"] if trial["loss"] == found["loss"]]
+        best = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in found["best"].items())
+        accuracies = (number(value, share=True) for value in (found["value"], min(values)))
+        rows.append([loss_title(found["loss"]), best, *accuracies, str(len(values)), str(found["n_close"])])
+    header = ["", "best settings", "1-NN, held out", "of the worst trial", "trials", "as good"]
+    counts = f"{search['n_train']:,} training and {search['n_validation']:,} held-out images"
+    notes = "".join(f" Note: {note}." for note in search["notes"])
+    chosen = f"{markdown(header, rows)}\n\n{counts}.{notes}"
+    return f"{chosen}\n\n{comparison(results['comparison'])} {described(results)}"
+
+
+def comparison(about: dict[str, Any]) -> str:
+    """Return the table of a comparison on frozen features, and SINCERE's differences from SupCon."""
     metrics = {"margin": False, "knn1": True, "knn5": True, "linear": True}
     titles = dict(zip(metrics, ("margin", "1-NN", "5-NN", "linear probe"), strict=True))
     rows = []
@@ -225,7 +246,7 @@ def frozen_cifar10(results: dict[str, Any]) -> str:
         size = f"{number(d['estimate'], share=share)} {span(d, share=share)}"
         clauses.append(f"{titles[metric]} {size}{'' if d['significant'] else ' (not significant)'}")
     counts = f"{about['n_train']:,} training and {about['n_test']:,} test images, {len(about['seeds'])} seeds"
-    return f"{table}\n\nSINCERE minus SupCon: {'; '.join(clauses)}. {counts}. {described(results)}"
+    return f"{table}\n\nSINCERE minus SupCon: {'; '.join(clauses)}. {counts}."
 
 
 def frozen_photos(results: dict[str, Any]) -> str:
@@ -447,10 +468,10 @@ def geometry() -> str:
     return markdown(("metric", "title", "how to read it"), rows).replace("---:", "---")  # words, not numbers
 
 
-def schema() -> str:
-    """Return the fields of results.json, a table for each kind of object, from the schema of the records."""
-    whole = Results.model_json_schema(by_alias=True)
-    parts = {"results.json": whole, **whole["$defs"]}
+def schema(record: type[Record], file: str) -> str:
+    """Return the fields of a JSON file, a table for each kind of object, from the schema of its records."""
+    whole = record.model_json_schema(by_alias=True)
+    parts = {file: whole, **whole["$defs"]}
     text = []
     for name, part in parts.items():
         rows = [
@@ -523,6 +544,7 @@ def tables() -> dict[str, str]:
         "minutes-cat-dog": minutes(json.loads((RESULTS / "minutes.json").read_text()), classes=["cat", "dog"]),
         "frozen-photos": frozen_photos(json.loads((RESULTS / "frozen.json").read_text())),
         "frozen-cifar10": frozen_cifar10(json.loads((RESULTS / "frozen.json").read_text())),
+        "tuned": tuned(json.loads((RESULTS / "tuned.json").read_text())),
         "photos": photos(json.loads((RESULTS / "photos.json").read_text())),
         "adapter": adapter(json.loads((RESULTS / "adapter.json").read_text())),
         "training": training(json.loads((RESULTS / "training.json").read_text())),
@@ -532,7 +554,8 @@ def tables() -> dict[str, str]:
             *(json.loads((RESULTS / f"{x}.json").read_text()) for x in ("evaluation", "bootstrap"))
         ),
         "significance": significance(json.loads((RESULTS / "significance.json").read_text())),
-        "schema": schema(),
+        "schema": schema(Results, "results.json"),
+        "search-schema": schema(SearchResults, "search.json"),
         "geometry": geometry(),
         "classifiers": classifiers(use),
         "collapse": collapse(use),

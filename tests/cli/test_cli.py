@@ -145,7 +145,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         (["trian"], "sincere: 'trian' is not a verb; did you mean 'train'?\n"),
-        (["dance"], "sincere: 'dance' is not a verb; the verbs are compare, train, evaluate, transfer, predict, "),
+        (
+            ["dance"],
+            "sincere: 'dance' is not a verb; the verbs are compare, train, search, evaluate, transfer, ",
+        ),
         (["train", "--data", "digts"], "did you mean 'digits'?\n"),
         (["train", "--temperature", "0"], "sincere: train: temperature must be greater than 0; got '0'\n"),
         (["train", "--config", "missing.toml"], "sincere: missing.toml: no such file\n"),

@@ -26,8 +26,10 @@ from sincere.records.arrays import EmbeddingMap
 from sincere.report.gallery import cut
 from sincere.report.label_placement import Box
 from sincere.report.page import write_report
+from sincere.report.search_page import write_search_report
 from sincere.report.theme import BLUE, ON_DARK
 from tests.report.comparison_folder import CLASSES, HOSTILE_NAMES, LOSSES, SCRIPT, make_comparison
+from tests.report.test_search_page import search_results
 
 CHROMIUM, DRIVER = (shutil.which("chromium") or shutil.which("google-chrome")), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
@@ -360,3 +362,23 @@ def test_reduced_motion_is_respected(page: webdriver.Chrome) -> None:
     features = [{"name": "prefers-reduced-motion", "value": "no-preference"}]
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     assert page.execute_script("return getComputedStyle(document.documentElement).scrollBehavior") == "smooth"
+
+
+def test_the_page_of_a_search(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    """It shares its scripts with the other report, but not its map and classes."""
+    search_results().write(tmp_path)
+    width(browser, 1280)
+    logs(browser)
+    browser.get(write_search_report(tmp_path, figures=False).as_uri())
+    WebDriverWait(browser, 30).until(lambda b: b.execute_script("return document.documentElement.dataset.drawn"))
+    charts = browser.find_elements(By.CSS_SELECTOR, ".chart")
+    assert len(charts) == 8
+    assert all(chart.find_elements(By.CSS_SELECTOR, "svg path") for chart in charts)
+    messages, addresses = logs(browser)
+    assert messages == []
+    assert outside(addresses) == []
+    assert overflow(browser, 1280) <= 0
+    first = one(browser, "#trials tbody tr td:nth-child(3)").text
+    button = browser.find_elements(By.CSS_SELECTOR, "#trials thead button")[2]
+    button.click()
+    assert one(browser, "#trials tbody tr td:nth-child(3)").text != first  # sorted by accuracy, the other way round

@@ -29,7 +29,7 @@ def settings_figure(results: SearchResults) -> Figure:
                 x=_axis(dimension),
                 y=alt.Y("value:Q", title="1-NN, held out", scale=_scale(results)).axis(format="%"),
                 color=_colour(results),
-                fillOpacity=_by_state([0.75, 0.0]),
+                fillOpacity=alt.condition("datum.state === 'complete'", alt.value(0.75), alt.value(0)),
                 fill=_colour(results),
                 tooltip=_tooltip(results),
             )
@@ -156,10 +156,6 @@ def _colour(results: SearchResults) -> alt.Color:
     colours = loss_colours(losses)
     domain, shown = [loss_title(loss) for loss in losses], [colours[loss] for loss in losses]
     return alt.Color("loss:N", title=None).scale(domain=domain, range=shown)
-
-
-def _by_state(opacities: list[float]) -> alt.FillOpacity:
-    return alt.FillOpacity("state:N", title=None, legend=None).scale(domain=list(STATES), range=opacities)
 
 
 def _tooltip(results: SearchResults) -> list[Any]:

@@ -126,7 +126,11 @@ def _trials(results: SearchResults) -> Html:
     best = {found.loss: found for found in results.losses}
     titles = ["loss", "trial", "1-NN", *(name.replace("_", " ") for name in names), "ended", "seconds"]
     numeric = {"trial", "1-NN", "seconds", *(name.replace("_", " ") for name in names)}
-    head = tag("tr", *(tag("th", t, scope="col", class_="number" if t in numeric else None) for t in titles))
+    heads = (
+        tag("th", tag("button", t, type="button"), scope="col", class_="number" if t in numeric else None)
+        for t in titles
+    )
+    head = tag("tr", *heads)
     ordered = sorted(results.trials, key=lambda trial: (-(trial.value or 0.0), trial.loss, trial.number))
     rows = [_trial(trial, names, best[trial.loss]) for trial in ordered]
     table = scrolling("Every trial", tag("thead", head), tag("tbody", *rows), class_="sortable")

@@ -33,14 +33,8 @@ class SearchRequest(Request):
     verb: ClassVar[str] = "search"
     examples: ClassVar[tuple[tuple[str, str], ...]] = (
         ("sincere search --losses sincere supcon --trials 8 --epochs 15", "searches temperature and learning rate"),
-        (
-            "sincere search --data photos/ --space temperature=0.05:0.5 weight_decay=0.001:0.1",
-            "sets a range, and searches the weight decay, too",
-        ),
-        (
-            "sincere search --data photos/ --grid space --space temperature=0.05,0.1 learning_rate=1e-3,3e-3",
-            "tries every combination",
-        ),
+        ("sincere search --space temperature=0.05:0.5 weight_decay=0.001:0.1", "sets ranges"),
+        ("sincere search --grid space --space temperature=0.05,0.1 head=mlp,linear", "tries every combination"),
         ("sincere search --storage postgresql://me@db/studies --out runs/a", "shares its study with other machines"),
         ("sincere search --worker --storage postgresql://me@db/studies --study a", "helps, on another machine"),
         ("sincere compare --tuned runs/digits-search --seeds 0 1 2", "compares the losses, each at its own best"),
