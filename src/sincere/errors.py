@@ -29,7 +29,13 @@ class MissingPackageError(SincereError, ImportError):
     """A package that this part of `sincere` needs is not installed."""
 
 
-def missing_package(caller: str, error: ModuleNotFoundError, *, extra: str = "all") -> str:
+EXTRAS = {  # packages that are not a part of `sincere[all]`, and the extra that brings each
+    **dict.fromkeys(("huggingface_hub", "onnx", "onnxruntime", "onnxscript"), "export"),
+    **dict.fromkeys(("optuna", "psycopg", "sqlalchemy"), "search"),
+}
+
+
+def missing_package(caller: str, error: ModuleNotFoundError) -> str:
     """Return one line that says what to install: an extra of this package.
 
     Raises:
@@ -38,11 +44,13 @@ def missing_package(caller: str, error: ModuleNotFoundError, *, extra: str = "al
     Example:
         >>> missing_package("train", ModuleNotFoundError("...", name="pydantic.fields"))
         "train needs pydantic, which is not installed; install it with: pip install 'sincere[all]'"
+        >>> missing_package("search", ModuleNotFoundError("...", name="optuna"))
+        "search needs optuna, which is not installed; install it with: pip install 'sincere[search]'"
     """
     name = (error.name or "").partition(".")[0]
     if name in ("", "sincere"):
         raise error
-    return f"{caller} needs {name}, which is not installed; install it with: pip install 'sincere[{extra}]'"
+    return f"{caller} needs {name}, which is not installed; install it with: pip install 'sincere[{EXTRAS.get(name, 'all')}]'"
 
 
 def first_line(error: BaseException) -> str:

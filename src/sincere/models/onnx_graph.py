@@ -141,7 +141,7 @@ def to_onnx(network: EmbeddingModel, metadata: Mapping[str, str]) -> bytes:
         import onnx
         import onnxscript  # noqa: F401  (torch.onnx needs it)
     except ModuleNotFoundError as error:
-        raise MissingPackageError(missing_package("export", error, extra="export")) from error
+        raise MissingPackageError(missing_package("export", error)) from error
 
     network = copy.deepcopy(network).cpu().float().eval().requires_grad_(False)
     spec, dim = network.spec, torch.export.Dim

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from sincere.catalog import COMPARED_LOSSES, LOSSES
+from sincere.records.files import file_sha256
 from sincere.records.search import TRIALS, Dimension, Value
 from sincere.settings.data import DataSettings, source_name
 from sincere.settings.loss import LossSettings
@@ -160,6 +161,8 @@ class SearchRequest(Request):
     def identity(self) -> dict[str, Any]:
         """Return what decides the value of a trial with given settings, but for the data."""
         values = {name: value for name, value in self.shared_settings().items() if name not in PLACEMENT}
+        if self.model.weights is not None:
+            values["weights_sha256"] = file_sha256(self.model.weights)
         return {**values, "seeds": list(self.seeds)}
 
     def trial(self, loss: str, settings: Mapping[str, Value], seed: int, *, name: str) -> TrainRequest:

@@ -50,11 +50,11 @@ def open_storage(address: str) -> RDBStorage:
                 heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(max_retry=MOST_RETRIES),
             )
     except ModuleNotFoundError as error:
-        raise MissingPackageError(missing_package("search", error, extra="search")) from error
+        raise MissingPackageError(missing_package("search", error)) from error
     except ImportError as error:  # Optuna's own message is about its other dependencies
         cause = error.__cause__ or error.__context__
         if isinstance(cause, ModuleNotFoundError):
-            raise MissingPackageError(missing_package("search", cause, extra="search")) from error
+            raise MissingPackageError(missing_package("search", cause)) from error
         raise InputValueError(f"search: storage {shown} is of a kind that is not supported; {REMEDY}") from error
     except (SQLAlchemyError, StorageInternalError, RuntimeError) as error:
         raise DataError(f"search: storage {shown} cannot be used ({_reason(error, url.password)})") from error

@@ -23,9 +23,11 @@ def registered(folder: Path) -> Iterator[str]:
     So other processes on this machine need not wait until it has been silent for long.
     """
     name = uuid4().hex[:12]
-    with locked(folder, name):
-        yield name
-    (folder / name).unlink(missing_ok=True)
+    try:
+        with locked(folder, name):
+            yield name
+    finally:
+        (folder / name).unlink(missing_ok=True)
 
 
 def run_trials(

@@ -355,7 +355,7 @@ def _hub(caller: str) -> ModuleType:
     try:
         return import_module("sincere.workflows.hub")
     except ModuleNotFoundError as error:
-        raise MissingPackageError(missing_package(caller, error, extra="export")) from error
+        raise MissingPackageError(missing_package(caller, error)) from error
 
 
 def load(run: str | Path, *, encoder: nn.Module | None = None, device: str | torch.device = "auto") -> Model:
