@@ -1,8 +1,8 @@
 """`python -m benchmarks.minutes --runs LOSS:MINUTES:SEED ...`: what `sincere train --minutes` reaches on CIFAR-10.
 
-Each run is `sincere train` with default settings but for the loss and the minutes, in float32, then `sincere evaluate`
-on the test part. Cross-entropy has the same network, with ten outputs in place of the embedding. `--classes cat dog` is
-the paper's CIFAR-2. Runs are resumed if they were interrupted. Adds them to results/minutes.json.
+Each run is `sincere train` with default settings but for the loss, the minutes and `--weight-decay`, in float32, then
+`sincere evaluate` on the test part. Cross-entropy has the same network, with ten outputs in place of the embedding.
+`--classes cat dog` is the paper's CIFAR-2. Interrupted runs are resumed. Adds them to results/minutes.json.
 """
 
 from __future__ import annotations
@@ -36,7 +36,14 @@ def class_scores_loss(embeddings: Tensor, labels: Tensor) -> Tensor:
 
 
 def measure(
-    data: Path, loss: str, minutes: float, seed: int, classes: list[str] | None, folder: Path
+    data: Path,
+    loss: str,
+    minutes: float,
+    seed: int,
+    *,
+    classes: list[str] | None,
+    weight_decay: float | None,
+    folder: Path,
 ) -> dict[str, Any]:
     """Train and evaluate one run; return its results."""
     options: dict[str, Any] = {
@@ -45,12 +52,14 @@ def measure(
         "minutes": minutes,
         "precision": PRECISION,
         "classes": classes,
+        "weight_decay": weight_decay,
     }
     if loss == CROSS_ENTROPY:
         options |= {"loss": class_scores_loss, "dim": len(classes or load_dataset(data).class_names), "head": "linear"}
     else:
         options["loss"] = loss
     name = f"{loss}-{minutes:g}-{seed}" + (f"-{'-'.join(classes)}" if classes else "")
+    name += f"-{weight_decay:g}" if weight_decay is not None else ""
     started = time.monotonic()
     out = folder / name
     resume = (out / "config.toml").exists()
@@ -65,6 +74,7 @@ def measure(
         "minutes": minutes,
         "seed": seed,
         "classes": classes,
+        "weight_decay": weight_decay,
         "epochs": run.epochs,
         "train_seconds": run.seconds,
         "wall_seconds": None if resume else wall_seconds,
@@ -79,7 +89,7 @@ def figure(runs: list[dict[str, Any]]) -> alt.HConcatChart:
     points = [
         {"loss": loss_title(run["loss"]), "minutes": run["minutes"], "seed": run["seed"], **values}
         for run in runs
-        if run["classes"] is None
+        if run["classes"] is None and run.get("weight_decay") is None
         for values in [{name: run["metrics"][name]["estimate"] for name in ("knn1", "margin")}]
     ]
     titles = list(COLOURS)
@@ -101,15 +111,24 @@ def main() -> None:
     parser.add_argument("--cifar10", type=Path, default=Path("data/cifar10.npz"))
     parser.add_argument("--runs", nargs="+", required=True, metavar="LOSS:MINUTES:SEED", help="sincere:10:0")
     parser.add_argument("--classes", nargs="+", help="only these classes")
+    parser.add_argument("--weight-decay", type=float, help="in place of the default")
     parser.add_argument("--folder", type=Path, default=Path("runs/minutes"), help="where runs are kept")
     options = parser.parse_args()
     for text in options.runs:
         loss, minutes, seed = text.split(":")
-        found = measure(options.cifar10, loss, float(minutes), int(seed), options.classes, options.folder)
+        found = measure(
+            options.cifar10,
+            loss,
+            float(minutes),
+            int(seed),
+            classes=options.classes,
+            weight_decay=options.weight_decay,
+            folder=options.folder,
+        )
         path = RESULTS / "minutes.json"
         stored = json.loads(path.read_text())["runs"] if path.exists() else []
-        same = ("loss", "minutes", "seed", "classes")
-        others = [run for run in stored if any(run[key] != found[key] for key in same)]
+        same = ("loss", "minutes", "seed", "classes", "weight_decay")
+        others = [run for run in stored if any(run.get(key) != found[key] for key in same)]
         write("minutes", {"runs": [*others, found]})
         save_figure(figure([*others, found]), FIGURES, "minutes", formats=("svg",))
         print(f"{text}: {found['epochs']} epochs, {found['metrics']}", flush=True)

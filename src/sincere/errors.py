@@ -50,7 +50,8 @@ def missing_package(caller: str, error: ModuleNotFoundError) -> str:
     name = (error.name or "").partition(".")[0]
     if name in ("", "sincere"):
         raise error
-    return f"{caller} needs {name}, which is not installed; install it with: pip install 'sincere[{EXTRAS.get(name, 'all')}]'"
+    extra = EXTRAS.get(name, "all")
+    return f"{caller} needs {name}, which is not installed; install it with: pip install 'sincere[{extra}]'"
 
 
 def first_line(error: BaseException) -> str:

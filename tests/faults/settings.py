@@ -18,6 +18,7 @@ from tests.faults.judges import DONE, INTERRUPTED, REFUSED, check_done, check_en
 from tests.faults.world import (
     ARRAYS,
     FRESH,
+    HAS_OPTUNA,
     HOME,
     LOSSES,
     MEASURE,
@@ -25,6 +26,7 @@ from tests.faults.world import (
     PICTURES,
     RUN,
     SHORT,
+    TRIALS,
     World,
     make_arrays,
 )  # fmt: skip
@@ -35,7 +37,8 @@ VALUES = {
     "inf": "inf", "tiny": "1e-300", "empty": "", "long": "x" * 10_000, "escape": "\x1b[31mred\x07", "path": "../..",
     "null": "a\ufffeb", "three": "3", "word": "none",
 }  # fmt: skip
-FEW_VALUES = ("zero", "huge", "nan", "escape", "long")  # of a comparison, whose settings are mostly those of a run
+# Of a comparison or a search, whose settings are mostly those of a run.
+FEW_VALUES = ("zero", "huge", "nan", "escape", "long")
 SHORT_VALUES = ("huge", "nan", "escape")
 _BASES = {
     "train": ("train", "--data", ARRAYS, "--out", FRESH, *SHORT),
@@ -44,6 +47,7 @@ _BASES = {
     "transfer": ("transfer", RUN, "--to", OTHER, *MEASURE, "--no-report"),
     "report": ("report", RUN),
     "datasets": ("datasets",),
+    **({"search": ("search", "--data", ARRAYS, "--out", "new", *TRIALS)} if HAS_OPTUNA else {}),
 }
 _NO_SETTINGS = {"help", "config"}
 _STOPPED = (DONE, REFUSED, INTERRUPTED, 143, -signal.SIGTERM)
@@ -80,6 +84,15 @@ WRONG_COMMANDS: dict[str, tuple[str, ...]] = {
     "fifo as weights": (*_BASES["train"], "--weights", "fifo.pth"),
     "weights of another encoder": (*_BASES["train"], "--encoder", "lite0", "--weights", f"{RUN}/model.safetensors"),
     "weights and pretrained": (*_BASES["train"], "--pretrained", "--weights", f"{RUN}/model.safetensors"),
+    "tuned nowhere": ("compare", "--tuned", "nowhere"), "tuned a run": ("compare", "--tuned", RUN),
+    **({name: (*_BASES["search"], *words) for name, words in {
+        "space backwards": ("--space", "temperature=0.5:0.1"), "space of nothing": ("--space", "="),
+        "space without end": ("--space", "temperature=0.1:"), "space unknown": ("--space", "shoes=1,2"),
+        "storage nonsense": ("--storage", "nonsense"), "storage of no kind": ("--storage", "a://b:c@d/e"),
+        "storage refused": ("--storage", "postgresql://ann:secret@127.0.0.1:9/x"),
+        "storage a text": ("--storage", "sqlite:///notes.txt"), "worker of nothing": ("--worker",),
+        "grid of nothing": ("--grid", "space"),
+    }.items()} if HAS_OPTUNA else {}),
     "other weights than expected": (*_BASES["train"], "--weights", f"{RUN}/model.safetensors",
     "--weights-sha256", "0" * 64),
 }  # fmt: skip
@@ -93,7 +106,7 @@ def cases(world: World, seed: int, *, short: bool) -> list[Case]:
         names = sorted(set(re.findall(r"(?<![\w-])--([a-z][a-z-]*[a-z])", shown)) - _NO_SETTINGS)
         names = [name for name in names if f"no-{name}" not in names and not name.startswith("no-")]
         for name in names:
-            for label in SHORT_VALUES[:1] if short else FEW_VALUES if verb == "compare" else VALUES:
+            for label in SHORT_VALUES[:1] if short else FEW_VALUES if verb in ("compare", "search") else VALUES:
                 run = partial(_setting, arguments=(*base, f"--{name}", VALUES[label]))
                 found.append(Case(GROUP, f"{verb}/{name}/{label.replace(' ', '-')}", run))
     for label, arguments in WRONG_COMMANDS.items():

@@ -106,17 +106,17 @@ def _checked(name: str, text: str, kind: type) -> Value:
     return value
 
 
-def default_space(loss: str, learning_rate: float) -> tuple[Dimension, ...]:
+def default_space(loss: str, learning_rate: float | None) -> tuple[Dimension, ...]:
     """Return what is searched for a loss unless something else is asked for.
 
     Args:
         loss: Name of the loss.
-        learning_rate: The learning rate that training would have by default.
+        learning_rate: The learning rate that training would have by default; None to leave it out.
     """
-    low, high = (factor * learning_rate for factor in RATE_FACTORS)
+    rates = [] if learning_rate is None else [(factor * learning_rate for factor in RATE_FACTORS)]
     return (
         Dimension(name="temperature", low=TEMPERATURES[0], high=TEMPERATURES[1], log=True),
-        Dimension(name="learning_rate", low=low, high=high, log=True),
+        *(Dimension(name="learning_rate", low=low, high=high, log=True) for low, high in rates),
         *(
             Dimension(name=own.name, low=own.searched[0], high=own.searched[1], log=own.searched[0] > 0)
             for own in _own(loss)

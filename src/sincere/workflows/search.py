@@ -253,7 +253,7 @@ def _studies(request: SearchRequest, storage: RDBStorage, objective: Objective) 
     return studies
 
 
-def _space(request: SearchRequest, loss: str, learning_rate: float) -> tuple[Dimension, ...]:
+def _space(request: SearchRequest, loss: str, learning_rate: float | None) -> tuple[Dimension, ...]:
     fixed, asked = request.fixed(), request.asked_space()
     if request.grid == "space":
         return loss_space(loss, (), asked, fixed)
@@ -261,8 +261,10 @@ def _space(request: SearchRequest, loss: str, learning_rate: float) -> tuple[Dim
     return loss_space(loss, usual, asked, fixed)
 
 
-def _learning_rate(request: SearchRequest, objective: Objective) -> float:
-    """Return the learning rate that training would have by default."""
+def _learning_rate(request: SearchRequest, objective: Objective) -> float | None:
+    """Return the learning rate that training would have by default; None where one is given."""
+    if request.optimisation.learning_rate is not None:
+        return None
     if isinstance(objective, TrainingObjective):
         first = request.trial(request.losses[0], {}, request.seeds[0], name="first").run_settings()
         return cast(float, resolve(first, objective.data, objective.fabric.device).optimisation.learning_rate)
