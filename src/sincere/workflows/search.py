@@ -309,6 +309,7 @@ def _results(request: SearchRequest, studies: Sequence[LossStudy], objective: Ob
         for study in studies
     ]
     trials = tuple(row for study in studies for row in study.rows())
+    searched = {dimension.name for study in studies for dimension in study.space}
     return SearchResults(
         data=name,
         digest=digest,
@@ -317,7 +318,7 @@ def _results(request: SearchRequest, studies: Sequence[LossStudy], objective: Ob
         noun=cast(Any, noun),
         grid=request.grid is not None,
         seeds=request.seeds,
-        settings=request.shared_settings(),
+        settings={name: value for name, value in request.shared_settings().items() if name not in searched},
         losses=tuple(found),
         trials=trials,
         notes=tuple(_notes(found, [len(study.rows()) for study in studies])),

@@ -74,7 +74,7 @@ class SearchProgress:
             return
         self.rows.append(row)
         done, total = _counts(study)
-        best = max((one.value or 0.0 for one in study.rows() if one.state == "complete"), default=None)
+        best = _best(study)
         parts = [
             f"{study.loss} {done}/{total}",
             outcome(row),
@@ -106,13 +106,16 @@ class SearchProgress:
             self.live.update(self._table())
 
     def _table(self) -> Table:
-        totals = [(study.loss, *_counts(study)) for study in self.studies]
-        counts = ", ".join(f"{loss} {done}/{total}" for loss, done, total in totals)
-        caption = f"{counts} · {self.time_left()} left\n{self.current} {self.live_value}"
+        best = {study.loss: _best(study) for study in self.studies}
+        counts = []
+        for study in self.studies:
+            done, total = _counts(study)
+            so_far = "" if best[study.loss] is None else f" (best 1-NN {best[study.loss]:.4f})"
+            counts.append(f"{study.loss} {done}/{total}{so_far}")
+        caption = f"{', '.join(counts)} · {self.time_left()} left\n{self.current} {self.live_value}"
         table = Table(box=None, pad_edge=False, caption=caption, caption_justify="left")
-        for name in ("loss", "trial", "1-NN", "settings", "time"):
+        for name in ("loss", "trial", "outcome", "settings", "time"):
             table.add_column(name)
-        best = {loss: max((r.value or 0.0 for r in self.rows if r.loss == loss), default=0.0) for loss, *_ in totals}
         for row in self.rows[-SHOWN:]:
             is_best = row.state == "complete" and row.value == best[row.loss]
             style = "bold" if is_best else "dim" if row.state != "complete" else ""
@@ -126,6 +129,11 @@ def outcome(row: TrialRow) -> str:
     if row.state == "failed":
         return f"failed ({row.error})" if row.error else "failed"
     return f"1-NN {row.value:.4f}" if row.state == "complete" else f"pruned at 1-NN {row.value or 0:.4f}"
+
+
+def _best(study: LossStudy) -> float | None:
+    """Return the highest accuracy so far; None if no trial is complete."""
+    return max((row.value or 0.0 for row in study.rows() if row.state == "complete"), default=None)
 
 
 def _counts(study: LossStudy) -> tuple[int, int]:
