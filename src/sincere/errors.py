@@ -17,6 +17,10 @@ class DataError(SincereError, ValueError):
     """A data set is missing, damaged or not what its name promises."""
 
 
+class LockedError(DataError):
+    """Another process is working in a folder."""
+
+
 class UnsupportedError(SincereError, RuntimeError):
     """The combination of arguments is not supported; the message names one that works."""
 

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import optuna
 import pytest
+from optuna.pruners import NopPruner
 from optuna.trial import TrialState
 
 import sincere
 from sincere.catalog import LOSSES
-from sincere.errors import DataError, InputValueError
-from sincere.records.search import STUDY, SearchResults
-from sincere.training.fit import TrainingError
+from sincere.errors import DataError, InputTypeError, InputValueError
+from sincere.records.search import STUDY, Dimension, SearchResults, TrialRow
+from sincere.settings.search_space import parse_space
 from sincere.training.interruption import InterruptedRunError
-from sincere.tuning.study import Report
+from sincere.tuning.storage import open_storage
+from sincere.tuning.study import FailedTrialError, Report, open_study
+from sincere.tuning.winner import find_winner
 from tests.tuning.analytic import BEST, GRID, bowl
 
 
@@ -159,7 +169,7 @@ def test_among_equal_trials_the_middle_wins(tmp_path: Path) -> None:
 def test_failed_trials_do_not_end_a_search_unless_all_fail(tmp_path: Path) -> None:
     def failing(loss: str, settings: Mapping[str, Any], report: Report) -> float:
         if settings["learning_rate"] == 1.0:
-            raise TrainingError("train: the loss is inf at step 3")
+            raise FailedTrialError("train: the loss is inf at step 3")
         return bowl(loss, settings, report)
 
     found = run(tmp_path / "s", objective=failing, grid="space", space=GRID)
@@ -263,9 +273,14 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
         ({"grid": "paper", "space": ["temperature=0.1"]}, "search: space is not for the paper's grid"),
         ({"minutes": 3}, "search: minutes cannot be searched with"),
         ({"worker": True, "overwrite": True}, "search: a worker only helps with trials"),
-        ({"losses": ["sincere", "sincere"]}, "search: losses and seeds must be given once each"),
+        ({"losses": ["sincere", "sincere"]}, "search: losses and seeds must be given, and each one once"),
         ({"storage": "nonsense"}, "search: storage is no address of a database"),
-        ({"storage": "oracle+nothing://a:secret@b/c"}, "search: storage oracle"),
+        ({"storage": "mysql://a:secret@b/c"}, "search: storage mysql://a:***@b/c is of a kind that is not supported"),
+        ({"storage": "postgresql://b:9/c?password=secret"}, "search: storage postgresql://b:9/c?password=*** cannot"),
+        ({"study": "a/b"}, "search: study must be a name without a slash; got 'a/b'"),
+        ({"temperature": 0.1, "learning_rate": 0.1}, "search: nothing is left to be searched for sincere; see --space"),
+        ({"grid": "space", "space": ["epsilon=0.1,0.2"]}, "search: nothing is left to be searched for sincere"),
+        ({"final": True}, "search: final models are trained; leave out final for an objective of your own"),
     ],
 )
 def test_bad_input(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
@@ -297,3 +312,161 @@ def test_a_worker_needs_a_study(tmp_path: Path) -> None:
     run(tmp_path / "s", trials=2)
     with pytest.raises(DataError, match="holds no study 'other'"):
         sincere.search(objective=bowl, worker=True, out=tmp_path / "s", study="other", quiet=True)
+
+
+def test_a_given_default_is_fixed_too(tmp_path: Path) -> None:
+    found = run(tmp_path / "s", losses=["eps-supinfonce"], epsilon=0.25, trials=2)
+    assert {tuple(trial.settings) for trial in found.trials} == {("temperature", "learning_rate")}
+
+
+def test_a_worker_does_not_prune_a_grid(tmp_path: Path) -> None:
+    """It takes everything from the study but where things are."""
+    calls = list[str]()
+
+    def stopped(loss: str, settings: Mapping[str, Any], report: Report) -> float:
+        calls.append(loss)
+        if len(calls) > 6:
+            raise InterruptedRunError("stopped")
+        return bowl(loss, settings, report)
+
+    space = ["temperature=0.1,0.2,0.05,0.02", "learning_rate=0.3,0.1,1.0"]  # the best first, so that others are worse
+    with pytest.raises(InterruptedRunError):
+        run(tmp_path / "s", objective=stopped, grid="space", space=space)
+    sincere.search(objective=bowl, worker=True, out=tmp_path / "s", quiet=True)
+    found = run(tmp_path / "s", grid="space", space=space)
+    assert [trial.state for trial in found.trials] == ["complete"] * 12
+
+
+def test_workers_on_one_file_take_each_trial_once(tmp_path: Path) -> None:
+    """SQLite has no row locks of its own."""
+    (tmp_path / "log.go").touch()
+    command = [sys.executable, "-m", "tests.tuning.analytic"]
+    words = [f"sqlite:///{tmp_path / 'shared.db'}", str(tmp_path / "s"), str(tmp_path / "log")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    root = Path(__file__).parents[2]
+    first = subprocess.Popen([*command, "search", *words], cwd=root, env=environment)
+    while not (tmp_path / "log").exists():
+        assert first.poll() is None
+        time.sleep(0.05)
+    others = [subprocess.Popen([*command, "worker", *words], cwd=root, env=environment) for _ in range(2)]
+    assert [process.wait(120) for process in (first, *others)] == [0, 0, 0]
+    started = Counter(line.split(" ", 2)[2] for line in (tmp_path / "log").read_text().splitlines() if "start" in line)
+    assert len(started) == 12
+    assert set(started.values()) == {1}
+
+
+@pytest.mark.parametrize("n_processes", [4])
+def test_taking_is_exclusive(tmp_path: Path, n_processes: int) -> None:
+    """Many processes that only take: no trial twice."""
+    space = [Dimension(name="temperature", low=0.02, high=0.5, log=True)]
+    study = open_study(open_storage(tmp_path / "study.db"), "s/sincere", "sincere", space, {}, seed=0,
+                       pruner=NopPruner())  # fmt: skip
+    study.enqueue(40)
+    with ProcessPoolExecutor(n_processes, mp_context=get_context("spawn")) as pool:
+        taken = [number for numbers in pool.map(_take_all, [tmp_path / "study.db"] * n_processes) for number in numbers]
+    assert sorted(taken) == list(range(40))
+
+
+def _take_all(path: Path) -> list[int]:
+    space = [Dimension(name="temperature", low=0.02, high=0.5, log=True)]
+    study = open_study(open_storage(path), "s/sincere", "sincere", space, {}, seed=0, pruner=NopPruner())
+    taken = []
+    while (trial := study.take("worker")) is not None:
+        taken.append(trial.number)
+    return taken
+
+
+def test_overwrite_keeps_the_search_if_the_new_one_cannot_start(tmp_path: Path) -> None:
+    first = run(tmp_path / "s", trials=2)
+    for wrong in ({"storage": "postgresql://127.0.0.1:9/x"}, {"temperature": 0.1, "learning_rate": 0.1}):
+        with pytest.raises((DataError, InputValueError)):
+            run(tmp_path / "s", overwrite=True, **wrong)
+        assert SearchResults.read(tmp_path / "s") == first
+    assert run(tmp_path / "s", trials=2) == first.model_copy(update={"manifest": ANY})
+
+
+def test_studies_of_similar_names_are_left_alone(tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path / 'all.db'}"
+    for name in ("a", "ab"):
+        run(tmp_path / name, trials=2, storage=address)
+    run(tmp_path / "a", trials=3, storage=address, overwrite=True)
+    counts = {name: len(optuna.load_study(study_name=name, storage=address).trials)
+              for name in optuna.get_all_study_names(address)}  # fmt: skip
+    assert counts == {"a/sincere": 3, "ab/sincere": 2}
+
+
+def test_a_passing_error_stops_the_search_and_is_no_trial(tmp_path: Path) -> None:
+    def full(loss: str, settings: Mapping[str, Any], report: Report) -> float:
+        raise DataError("disk full")
+
+    with pytest.raises(DataError, match="disk full"):
+        run(tmp_path / "s", objective=full, trials=3)
+    found = run(tmp_path / "s", trials=3, pruner="none")
+    assert [trial.state for trial in found.trials] == ["complete"] * 3
+
+
+@pytest.mark.parametrize("value", [1.5, -0.1, float("nan"), float("inf"), None, "good"])
+def test_values_that_are_no_accuracies(tmp_path: Path, value: Any) -> None:
+    with pytest.raises(
+        (InputValueError, InputTypeError), match="the values of an objective must be numbers from 0 to 1"
+    ):
+        run(tmp_path / "s", trials=2, objective=lambda loss, settings, report: value)
+
+    def reporting(loss: str, settings: Mapping[str, Any], report: Report) -> float:
+        report(1, value)
+        return 0.5
+
+    with pytest.raises((InputValueError, InputTypeError), match="the values of `report` must be numbers from 0 to 1"):
+        run(tmp_path / "s", trials=2, objective=reporting)
+    assert len(run(tmp_path / "s", trials=2).trials) == 2  # nothing of it was stored
+
+
+def test_a_grid_and_suggestions_are_not_mixed(tmp_path: Path) -> None:
+    space = ["temperature=0.1,0.2", "learning_rate=0.1,0.3"]
+    run(tmp_path / "s", trials=2, space=space)
+    with pytest.raises(DataError, match="is for grid = False, not True"):
+        run(tmp_path / "s", grid="space", space=space)
+
+
+def test_a_loss_that_was_searched_before_stays(tmp_path: Path) -> None:
+    run(tmp_path / "s", trials=2)
+    found = run(tmp_path / "s", trials=3, losses=["supcon"])
+    assert {of_loss.loss for of_loss in found.losses} == {"sincere", "supcon"}
+    assert "the losses had different numbers of trials: supcon 3, sincere 2" in found.notes
+
+
+@pytest.mark.parametrize("name", ["a?b", "50%41", "a b#c"])
+def test_odd_names_of_folders(tmp_path: Path, name: str) -> None:
+    run(tmp_path / name, trials=2)
+    assert (tmp_path / name / STUDY).exists()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize(
+    ("space", "value", "expected"),
+    [
+        ("weight_decay=0:0.1", 0.0, None),
+        ("momentum=0.5:0.9", 0.5, "momentum=0.12:0.9"),
+        ("n_views=1:4", 1, None),
+        ("n_views=1,2,3", 1, None),
+        ("epochs=10:100", 100, "epochs=25:400"),
+        ("batch_size=4:64", 4, "batch_size=2:8"),
+        ("feature_dropout=0.3,0.6,0.9", 0.9, None),
+        ("temperature=0.02:0.5", 0.5, "temperature=0.12:2"),
+        ("temperature=0.02:0.5", 0.1, None),
+        ("head=mlp,linear", "mlp", None),
+    ],
+)
+def test_what_to_try_next_can_be_tried(space: str, value: Any, expected: str | None) -> None:
+    (dimension,) = parse_space([space]).values()
+    row = TrialRow(loss="sincere", number=0, state="complete", value=0.9, settings={dimension.name: value})
+    found = find_winner("sincere", [dimension], [row], n_validation=100, importance={}, least={})
+    assert [edge.next for edge in found.edges] == ([] if expected is None else [expected])
+
+
+def test_all_right_still_has_a_standard_error() -> None:
+    dimension = Dimension(name="temperature", low=0.02, high=0.5, log=True)
+    rows = [TrialRow(loss="sincere", number=i, state="complete", value=value, settings={"temperature": 0.1})
+            for i, value in enumerate((1.0, 0.995, 0.9))]  # fmt: skip
+    found = find_winner("sincere", [dimension], rows, n_validation=200, importance={}, least={})
+    assert (found.trial, found.n_close) == (0, 1)

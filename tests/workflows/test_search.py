@@ -82,7 +82,7 @@ def test_the_test_part_is_not_used(data: str, searched: Path, tmp_path: Path) ->
 def test_other_data_are_refused(searched: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(searched, tmp_path / "search")
     other = blobs(tmp_path / "other.npz", n_train=90)
-    with pytest.raises(DataError, match="is for digest = "):
+    with pytest.raises(DataError, match="is for other data "):
         sincere.search(data=other, out=folder, **GRID)
 
 
@@ -170,7 +170,43 @@ def test_final_models(data: str, tmp_path: Path) -> None:
     results = json.loads((tmp_path / "s" / "final" / "results.json").read_text())
     assert results["data"]["n_train"] == 60  # all of them
     assert {row["loss"] for row in results["rows"]} == {"sincere", "supcon"}
-    sincere.search(data=data, out=tmp_path / "s", final=True, **options)  # nothing is done twice
+    before = (tmp_path / "s" / "final" / "results.json").read_bytes()
+    sincere.search(data=data, out=tmp_path / "s", final=True, **options)
+    assert (tmp_path / "s" / "final" / "results.json").read_bytes() == before  # nothing is done twice
+
+
+def test_final_models_of_a_search_that_went_on(data: str, tmp_path: Path) -> None:
+    """Another winner replaces the final models; the search itself stays."""
+    options = {name: value for name, value in GRID.items() if name not in ("grid", "space", "losses")}
+    out = tmp_path / "s"
+    for n_trials in (1, 4):
+        found = sincere.search(
+            data=data, out=out, losses=["sincere"], trials=n_trials, final=True, threads=1, **options
+        )
+        assert found is not None
+        stored = json.loads((out / "final" / "comparison.json").read_text())["request"]
+        assert stored["tuned"] == {"sincere": found.best("sincere")}
+        assert stored["threads"] == 1
+
+
+def test_all_losses_have_the_views_that_one_needs(tmp_path: Path) -> None:
+    data = blobs(tmp_path / "large.npz", side=20)  # one view is the default above 16 px
+    options = {**GRID, "losses": ["sincere", "infonce"], "space": ["temperature=0.1", "learning_rate=0.06"]}
+    sincere.search(data=data, out=tmp_path / "s", final=True, **options)
+    configs = [*(tmp_path / "s" / "trials").rglob("config.toml"), *(tmp_path / "s" / "final").rglob("config.toml")]
+    assert len(configs) == 4
+    assert all("n_views = 2\n" in path.read_text() for path in configs)
+
+
+def test_the_data_are_found_from_another_folder(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(data, tmp_path / "blobs.npz")
+    options = {**GRID, "space": ["temperature=0.1", "learning_rate=0.06"], "losses": ["sincere"]}
+    monkeypatch.chdir(tmp_path)
+    sincere.search(data="blobs.npz", out="s", **options)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    sincere.search(worker=True, out="../s", quiet=True)
+    sincere.compare(tuned="../s", out="c", quiet=True)
 
 
 def test_frozen_features_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

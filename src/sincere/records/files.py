@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sincere.errors import DataError
+from sincere.errors import DataError, LockedError
 
 UNFINISHED = ".unfinished"  # ending of a file that is being written
 CHECKSUM = "sha256"  # key of a JSON file's own checksum
@@ -190,7 +190,7 @@ def locked(folder: Path, name: str = LOCK) -> Iterator[None]:
     """Keep other processes from writing to a folder; a kill releases the lock, too.
 
     Raises:
-        DataError: Another process holds it.
+        LockedError: Another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if sys.platform == "win32":
@@ -202,7 +202,7 @@ def locked(folder: Path, name: str = LOCK) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise DataError(f"{folder}: another process is working in it; wait for it, or stop it") from error
+            raise LockedError(f"{folder}: another process is working in it; wait for it, or stop it") from error
         except OSError as error:
             if error.errno not in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):  # a file system without locks
                 raise

@@ -57,8 +57,11 @@ def without_password(text: str) -> str:
     Example:
         >>> without_password("--storage=postgresql://ann:secret@db/studies")
         '--storage=postgresql://ann:***@db/studies'
+        >>> without_password("postgresql://db/studies?user=ann&password=secret")
+        'postgresql://db/studies?user=ann&password=***'
     """
-    return re.sub(r"(://[^/\s:@]*:)[^/\s]*@", r"\1***@", text)
+    text = re.sub(r"(://[^/\s:@]*:)\S*@", r"\1***@", text)
+    return re.sub(r"(?i)([?&]\w*password=)[^&\s]*", r"\1***", text)
 
 
 def write_manifest(manifest: dict[str, Any], folder: Path) -> None:

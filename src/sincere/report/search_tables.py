@@ -37,6 +37,12 @@ def counts_text(results: SearchResults, loss: str) -> str:
     return ", ".join(parts)
 
 
+def _trials_text(results: SearchResults, loss: str) -> str:
+    """Return the numbers of trials in words: 6 trials, 3 pruned."""
+    first, *rest = counts_text(results, loss).split(", ")
+    return ", ".join([f"{first} trials", *rest])
+
+
 def close_note(results: SearchResults) -> str:
     """Return what the last column of the table means."""
     about = f"within one standard error of the best, on {results.n_validation:,} held-out {results.noun}"
@@ -46,7 +52,7 @@ def close_note(results: SearchResults) -> str:
 def tuned_note(results: SearchResults, losses: Sequence[str]) -> str:
     """Return how the settings of each loss in a comparison were chosen."""
     chosen = "; ".join(
-        f"{loss}: {settings_text(results.best(loss))} ({counts_text(results, loss)} trials)" for loss in losses
+        f"{loss}: {settings_text(results.best(loss))} ({_trials_text(results, loss)})" for loss in losses
     )
     about = f"1-NN accuracy on {results.n_validation:,} held-out training {results.noun}"
     return f"each loss has its own settings, the best of a search by {about}: {chosen}"

@@ -26,6 +26,17 @@ from sincere.settings.record import MANY, Choices, Positional, Request, Seed, na
 PLACEMENT = {"data", "data_dir", "weights", "device", "devices", "nodes", "threads"}
 
 
+def different(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return values that are all different, of which there is one at least.
+
+    Raises:
+        ValueError: They are not.
+    """
+    if not values or len(set(values)) < len(values):
+        raise ValueError(f"losses and seeds must be given, and each one once; got {' '.join(map(str, values))}")
+    return values
+
+
 class RunSettings(Request):
     """What decides the weights of a run, as stored in its config.toml: same settings, same CPU, same weights."""
 
@@ -155,7 +166,8 @@ class CompareRequest(Request):
     out: Path | None = None
     """Folder of the comparison. Default: runs/<data>-comparison."""
     tuned: Path | None = None
-    """Folder of a `sincere search`: each loss has its best settings of it, and its other settings are the defaults."""
+    """Folder of a `sincere search`: each loss has its own best settings of it. The others are those of the search, too,
+    but for those that are given."""
     overwrite: bool = False
     """Start over, in place of a comparison that is already in that folder."""
     checkpoint_minutes: float = Field(default=5.0, ge=0, le=MANY)
@@ -165,12 +177,7 @@ class CompareRequest(Request):
 
     _out = field_validator("out", mode="before")(named_folder)
 
-    @field_validator("losses", "seeds")
-    @classmethod
-    def _different(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        if not values or len(set(values)) < len(values):
-            raise ValueError(f"losses and seeds must be given, and each one once; got {' '.join(map(str, values))}")
-        return values
+    _different = field_validator("losses", "seeds")(different)
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
@@ -215,14 +222,11 @@ class CompareRequest(Request):
     def run(self, loss: str, seed: int, *, resume: bool, epochs: int | None = None) -> TrainRequest:
         """Return the request for one of its runs; `epochs` take the place of minutes, so that all runs have as many."""
         length = {} if epochs is None else {"epochs": epochs, "minutes": None}
-        views = {}
-        if self.batches.n_views is None and any(map(is_self_supervised, self.losses)):
-            views = {"n_views": 2}  # which such a loss needs, so that all have as many
         request = TrainRequest(
             data=self.data,
             loss=NamedLossSettings(**self.loss.flat(), loss=loss),
             model=self.model,
-            batches=self.batches.model_copy(update=views),
+            batches=self.batches.model_copy(update=common_views(self.losses, self.batches.n_views)),
             optimisation=self.optimisation.model_copy(update=length),
             validation=self.validation,
             machine=self.machine,
@@ -378,6 +382,11 @@ def run_name(loss: str, seed: int) -> str:
 def is_self_supervised(loss: str) -> bool:
     """Tell whether a loss takes the views of an image as its only positives."""
     return loss in LOSSES and not LOSSES[loss].needs_labels
+
+
+def common_views(losses: Iterable[str], n_views: int | None) -> dict[str, int]:
+    """Return the number of views that all losses have because one of them needs it; empty where none does."""
+    return {"n_views": 2} if n_views is None and any(map(is_self_supervised, losses)) else {}
 
 
 def check_views(losses: Iterable[str], n_views: int | None) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from sincere.catalog import COMPARED_LOSSES, LOSSES
+from sincere.catalog import COMPARED_LOSSES, LOSSES, PYTHON
+from sincere.errors import InputValueError
 from sincere.records.files import file_sha256
 from sincere.records.search import TRIALS, Dimension, Value
 from sincere.settings.data import DataSettings, source_name
@@ -17,7 +18,15 @@ from sincere.settings.machine import MachineSettings
 from sincere.settings.model import ModelSettings
 from sincere.settings.optimisation import BatchSettings, OptimisationSettings
 from sincere.settings.record import MANY, Choices, Request, Seed, named_folder
-from sincere.settings.requests import PLACEMENT, RunSettings, TrainRequest, check_views, run_name
+from sincere.settings.requests import (
+    PLACEMENT,
+    RunSettings,
+    TrainRequest,
+    check_views,
+    common_views,
+    different,
+    run_name,
+)
 from sincere.settings.search_space import parse_space
 
 CHECKS = 8  # of the live 1-NN accuracy in a trial, unless asked otherwise
@@ -98,12 +107,8 @@ class SearchRequest(Request):
 
     _out = field_validator("out", mode="before")(named_folder)
 
-    @field_validator("losses", "seeds")
-    @classmethod
-    def _different(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        if len(set(values)) < len(values):
-            raise ValueError(f"losses and seeds must be given once each; got {' '.join(map(str, values))}")
-        return values
+    _different = field_validator("losses", "seeds")(different)
+    _given: frozenset[str] = PrivateAttr(frozenset())
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
@@ -111,8 +116,6 @@ class SearchRequest(Request):
         if self.optimisation.minutes is not None:
             raise ValueError("minutes cannot be searched with: all trials have the same number of epochs; set epochs")
         space = self.asked_space()
-        if both := sorted(space.keys() & self.fixed()):
-            raise ValueError(f"{both[0]} is given a value and searched, too; leave out one of them")
         if self.grid == "paper" and space:
             raise ValueError("space is not for the paper's grid; leave it out, or choose the grid `space`")
         if self.grid == "space":
@@ -122,6 +125,8 @@ class SearchRequest(Request):
                 if not dimension.values:
                     example = f"{dimension.name}={dimension.low:g},{dimension.high:g}"
                     raise ValueError(f"space: a grid needs values in place of a range, as in {example}")
+        if self.study is not None and "/" in self.study:
+            raise ValueError(f"study must be a name without a slash; got {self.study!r}")
         if self.worker and self.storage is None and self.out is None:
             raise ValueError("a worker needs the study of another search: set storage, or out if it is on this machine")
         if self.worker and (self.overwrite or self.final):
@@ -136,17 +141,28 @@ class SearchRequest(Request):
 
     def study_name(self, loss: str) -> str:
         """Return the name of the study of a loss."""
-        return f"{self.study or self.folder().resolve().name}/{loss}"
+        return f"{self.common_name()}/{loss.removeprefix(PYTHON)}"
 
-    def fixed(self) -> set[str]:
-        """Return the settings that were given a value; a loss's own hyper-parameters count if it is not the default."""
-        given = set[str]()
-        for record in (self.loss, self.model, self.batches, self.optimisation):
-            names = record.model_fields_set & type(record).model_fields.keys()
-            given |= {name for name in names if getattr(record, name) is not None}
-        own = {number.name: number.default for loss in LOSSES.values() for number in loss.hyper_parameters}
-        values = self.loss.flat()
-        return given | {name for name, default in own.items() if values[name] != default}
+    def common_name(self) -> str:
+        """Return the name that the studies of all losses share."""
+        return self.study or self.folder().resolve().name
+
+    @classmethod
+    def make(cls, /, **settings: Any) -> Self:
+        """Return a checked request that remembers which settings were given: they are not searched.
+
+        Raises:
+            InputValueError: A setting is wrong, or given a value and searched, too.
+        """
+        request = super().make(**settings)
+        request._given = frozenset(name for name, value in settings.items() if value is not None)
+        if both := sorted(request.asked_space().keys() & request._given):
+            raise InputValueError(f"search: {both[0]} is given a value and searched, too; leave out one of them")
+        return request
+
+    def fixed(self) -> frozenset[str]:
+        """Return the settings that were given a value."""
+        return self._given
 
     def asked_space(self) -> dict[str, Dimension]:
         """Return what `--space` asks for."""
@@ -156,14 +172,15 @@ class SearchRequest(Request):
         """Return the settings that all trials share, by name, without those of the search itself."""
         known = {setting.name for setting in RunSettings.settings()} - {"loss", "seed"}
         own = {"validation": self.validation, "validate_every": self.validate_every}
-        return {name: value for name, value in {**self.flat(), **own}.items() if name in known and value is not None}
+        values = {**self.flat(), **own, **common_views(self.losses, self.batches.n_views)}
+        return {name: value for name, value in values.items() if name in known and value is not None}
 
     def identity(self) -> dict[str, Any]:
         """Return what decides the value of a trial with given settings, but for the data."""
         values = {name: value for name, value in self.shared_settings().items() if name not in PLACEMENT}
         if self.model.weights is not None:
             values["weights_sha256"] = file_sha256(self.model.weights)
-        return {**values, "seeds": list(self.seeds)}
+        return {**values, "seeds": list(self.seeds), "grid": self.grid is not None}
 
     def trial(self, loss: str, settings: Mapping[str, Value], seed: int, *, name: str) -> TrainRequest:
         """Return the request for one run of a trial, in a folder of this name."""

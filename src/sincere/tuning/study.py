@@ -11,8 +11,10 @@ import hashlib
 import itertools
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, cast
 
 import optuna
@@ -23,27 +25,80 @@ from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_s
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from sincere.errors import DataError, SincereError
+from sincere.checks import wording
+from sincere.errors import DataError, InputTypeError, InputValueError
 from sincere.records.search import Dimension, State, TrialRow, Value
-from sincere.tuning.storage import heartbeat
+from sincere.tuning.storage import exclusive, heartbeat
 
-IDENTITY, SPACE, WORKER, ERROR, SECONDS = "identity", "space", "worker", "error", "seconds"  # names of attributes
-Report = Callable[[int, float], None]  # an epoch and its live accuracy
-Objective = Callable[[str, Mapping[str, Value], Report], float]  # a loss, its settings, Report
+# Names of attributes. Of a study: what decides its values, what is searched, and what else workers need. Of a trial.
+IDENTITY, SPACE, ABOUT = "identity", "space", "about"
+WORKER, ERROR, SECONDS = "worker", "error", "seconds"
 STATES: dict[TrialState, State] = {
     TrialState.COMPLETE: "complete",
     TrialState.PRUNED: "pruned",
     TrialState.FAIL: "failed",
 }
-ENDED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
 
 class PrunedError(Exception):
     """The trial is not worth its time: others were better by then."""
 
 
+class FailedTrialError(Exception):
+    """These settings cannot be trained; an objective raises it, and the search goes on with others."""
+
+
 class LostTrialError(Exception):
     """Another worker has taken over the trial, because this one was silent for too long."""
+
+
+class Watcher:
+    """Is told of the trials that this process runs; this one ignores it all."""
+
+    def started(self, loss: str, settings: Mapping[str, Value]) -> None:
+        """Handle the start of a trial."""
+
+    def live(self, epoch: int, value: float) -> None:
+        """Handle a live accuracy."""
+
+    def ended(self, study: LossStudy, number: int) -> None:
+        """Handle the end of a trial."""
+
+    def waiting(self, n_running: int) -> None:
+        """Handle that others run the last trials."""
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """Takes the live accuracies of a trial, by which it may be pruned.
+
+    Attributes:
+        name: Name of the trial, the same when it is run again.
+        trial: Optuna's trial.
+        watcher: Is told, too.
+    """
+
+    name: str
+    trial: optuna.Trial
+    watcher: Watcher
+
+    def __call__(self, epoch: int, value: float) -> None:
+        """Store the accuracy after an epoch.
+
+        Raises:
+            PrunedError: The trial is to be stopped.
+        """
+        self.store(epoch, value)
+        if self.trial.should_prune():
+            raise PrunedError
+
+    def store(self, epoch: int, value: float) -> None:
+        """Store an accuracy that cannot stop the trial, as that of the last epoch."""
+        self.trial.report(_checked(value, "report"), epoch)
+        self.watcher.live(epoch, value)
+
+
+Objective = Callable[[str, Mapping[str, Value], Report], float]  # of a loss and its settings
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +134,6 @@ class LossStudy:
     storage: RDBStorage
     seed: int
 
-    @property
-    def study_id(self) -> int:
-        """Its number in the database."""
-        return self.storage.get_study_id_from_name(self.study.study_name)
-
     def trials(self, *states: TrialState) -> list[FrozenTrial]:
         """Return its trials in some states."""
         return self.study.get_trials(deepcopy=False, states=states or None)
@@ -105,80 +155,90 @@ class LossStudy:
 
     def retry_abandoned(self, is_dead: Callable[[str], bool]) -> None:
         """Enqueue the trials again whose workers have died: those that are known to be dead, or silent for long."""
-        with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
-            fail_stale_trials(self.study)
-        for trial in self.trials(TrialState.RUNNING):
-            if WORKER in trial.user_attrs and is_dead(trial.user_attrs[WORKER]):
-                self._put_back(trial)
+        with exclusive(self.storage):
+            with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
+                fail_stale_trials(self.study)
+            for trial in self.trials(TrialState.RUNNING):
+                if WORKER in trial.user_attrs and is_dead(trial.user_attrs[WORKER]):
+                    self._put_back(trial.number)
 
-    def _put_back(self, trial: FrozenTrial) -> None:
+    def _put_back(self, number: int) -> None:
         """Enqueue a trial again with the same settings."""
-        trial_id = self.storage.get_trial_id_from_study_id_trial_number(self.study_id, trial.number)
         try:
-            if not self.storage.set_trial_state_values(trial_id, state=TrialState.FAIL):
+            if not self.storage.set_trial_state_values(self._trial_id(number), state=TrialState.FAIL):
                 return
         except UpdateFinishedTrialError:  # another worker has done it
             return
         with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
-            RetryHeartbeatStaleTrialCallback()(self.study, self.study.trials[trial.number])
+            RetryHeartbeatStaleTrialCallback()(self.study, self.study.trials[number])
+
+    def _trial_id(self, number: int) -> int:
+        study_id = self.storage.get_study_id_from_name(self.study.study_name)
+        return self.storage.get_trial_id_from_study_id_trial_number(study_id, number)
 
     def take(self, worker: str) -> TakenTrial | None:
-        """Take a waiting trial; None if there is none."""
-        for waiting in sorted(self.trials(TrialState.WAITING), key=first_number):  # what was stopped comes first
-            trial_id = self.storage.get_trial_id_from_study_id_trial_number(self.study_id, waiting.number)
-            try:
-                # Before it runs: a kill in between must not leave a running trial that nobody answers for.
-                self.storage.record_heartbeat(trial_id)
-                self.storage.set_trial_user_attr(trial_id, WORKER, worker)
-                if not self.storage.set_trial_state_values(trial_id, state=TrialState.RUNNING):
+        """Take a waiting trial, what was stopped before first; None if there is none."""
+        with exclusive(self.storage):
+            for waiting in sorted(self.trials(TrialState.WAITING), key=first_number):
+                trial_id = self._trial_id(waiting.number)
+                try:
+                    # Before it runs: a kill in between must not leave a running trial that nobody answers for.
+                    self.storage.record_heartbeat(trial_id)
+                    self.storage.set_trial_user_attr(trial_id, WORKER, worker)
+                    if not self.storage.set_trial_state_values(trial_id, state=TrialState.RUNNING):
+                        continue
+                except UpdateFinishedTrialError:
                     continue
-            except UpdateFinishedTrialError:
-                continue
-            self.study.sampler = _sampler(self.seed, first_number(waiting))
-            trial = optuna.Trial(self.study, trial_id)
-            trial.set_user_attr(WORKER, worker)
-            return TakenTrial(first_number(waiting), trial_id, trial)
+                self.study.sampler = _sampler(self.seed, first_number(waiting))
+                return TakenTrial(first_number(waiting), trial_id, optuna.Trial(self.study, trial_id))
         return None
 
-    def run(self, taken: TakenTrial, objective: Objective) -> None:
-        """Run a trial that was taken, and store how it ended.
+    def run(self, taken: TakenTrial, objective: Objective, watcher: Watcher) -> None:
+        """Run a trial that was taken, and store how it ended. Any error but `FailedTrialError` puts it back.
 
-        An error of this package is a failed trial, and the search goes on; anything else puts it back and is raised.
+        Raises:
+            LostTrialError: Another worker has taken it over.
         """
-        trial = taken.trial
-        settings = {dimension.name: _suggested(trial, dimension) for dimension in self.space}
-
-        def report(epoch: int, accuracy: float) -> None:
-            trial.report(accuracy, epoch)
-            if trial.should_prune():
-                raise PrunedError
-
-        started = time.monotonic()
+        trial, started = taken.trial, time.monotonic()
         try:
-            with heartbeat(self.storage, taken.trial_id):
-                value = objective(self.loss, settings, report)
-            trial.set_user_attr(SECONDS, time.monotonic() - started)
-            self.study.tell(trial, value, skip_if_finished=True)
-        except PrunedError:
-            trial.set_user_attr(SECONDS, time.monotonic() - started)
-            self.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
-        except UpdateFinishedTrialError as error:
-            raise LostTrialError(f"trial {taken.number} of {self.loss} was taken over by another worker") from error
-        except SincereError as error:
-            if error.exit_code != SincereError.exit_code:  # interrupted
-                self._put_back(self.study.trials[trial.number])
+            with heartbeat(self.storage, taken.trial_id), self._put_back_on_error(trial.number):
+                settings = {dimension.name: _suggested(trial, dimension) for dimension in self.space}
+                watcher.started(self.loss, settings)
+                report = Report(f"{self.study.study_name}-{taken.number}", trial, watcher)
+                value: float | None = None
+                state, error = TrialState.COMPLETE, None
+                try:
+                    value = _checked(objective(self.loss, settings, report), "objective")
+                except PrunedError:
+                    state = TrialState.PRUNED
+                except FailedTrialError as failure:
+                    state, error = TrialState.FAIL, str(failure)
+                trial.set_user_attr(SECONDS, time.monotonic() - started)
+                if error is not None:
+                    trial.set_user_attr(ERROR, error)
+                self.study.tell(trial, value, state=state)
+        except UpdateFinishedTrialError as error_of_storage:
+            raise LostTrialError(f"trial {taken.number} of {self.loss}") from error_of_storage
+        except ValueError as refused:  # what `tell` says of a trial that has ended elsewhere
+            if self.study.trials[trial.number].state == TrialState.RUNNING or "Cannot tell" not in str(refused):
                 raise
-            trial.set_user_attr(ERROR, str(error))
-            trial.set_user_attr(SECONDS, time.monotonic() - started)
-            self.study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
+            raise LostTrialError(f"trial {taken.number} of {self.loss}") from refused
+
+    @contextmanager
+    def _put_back_on_error(self, number: int) -> Iterator[None]:
+        try:
+            yield
+        except UpdateFinishedTrialError:
+            raise
         except BaseException:
-            self._put_back(self.study.trials[trial.number])
+            with exclusive(self.storage):
+                self._put_back(number)
             raise
 
     def rows(self) -> list[TrialRow]:
         """Return its trials that have ended, but for those that were run again."""
-        ended = self.trials(*ENDED)
-        again = {number for trial in self.trials() for number in trial.system_attrs.get("retry_history", ())}
+        trials = self.trials()
+        again = {number for trial in trials for number in trial.system_attrs.get("retry_history", ())}
         return [
             TrialRow(
                 loss=self.loss,
@@ -190,8 +250,8 @@ class LossStudy:
                 seconds=trial.user_attrs.get(SECONDS, 0.0),
                 error=trial.user_attrs.get(ERROR),
             )
-            for trial in sorted(ended, key=first_number)
-            if trial.number not in again
+            for trial in sorted(trials, key=first_number)
+            if trial.state in STATES and trial.number not in again
         ]
 
     def importance(self) -> dict[str, float]:
@@ -230,18 +290,21 @@ def open_study(
         _check_same(study, {**identity, SPACE: stored_space})
     if SPACE not in study.user_attrs:
         study.set_user_attr(IDENTITY, dict(identity))
-        study.set_user_attr(SPACE, stored_space)  # last: a study with it is complete
+        study.set_user_attr(SPACE, stored_space)
     return LossStudy(loss, tuple(space), study, storage, seed)
 
 
-def stored_study(storage: RDBStorage, name: str, loss: str, *, seed: int, pruner: BasePruner) -> LossStudy | None:
-    """Return the study of a loss that another process has made; None if there is none."""
-    try:
-        study = optuna.load_study(storage=storage, study_name=name, pruner=pruner)
-        space = tuple(Dimension.model_validate(dimension) for dimension in study.user_attrs[SPACE])
-    except KeyError:
-        return None
-    return LossStudy(loss, space, study, storage, seed)
+def stored_study(storage: RDBStorage, name: str, *, seed: int, pruner: BasePruner) -> LossStudy:
+    """Return a study that has been made, with all its trials."""
+    study = optuna.load_study(storage=storage, study_name=name, pruner=pruner)
+    space = tuple(Dimension.model_validate(dimension) for dimension in study.user_attrs[SPACE])
+    return LossStudy(study.user_attrs[IDENTITY]["loss"], space, study, storage, seed)
+
+
+def studies_called(storage: RDBStorage, name: str) -> dict[str, dict[str, Any]]:
+    """Return the attributes of the studies of all losses that have this name, by their own name."""
+    found = [own for own in optuna.get_all_study_names(storage) if own.rpartition("/")[0] == name]
+    return {own: optuna.load_study(storage=storage, study_name=own).user_attrs for own in found}
 
 
 def _check_same(study: optuna.Study, wanted: Mapping[str, Any]) -> None:
@@ -252,7 +315,11 @@ def _check_same(study: optuna.Study, wanted: Mapping[str, Any]) -> None:
         was, now = stored.get(name), wanted.get(name)
         if was == now:
             continue
-        what = "another space" if name == SPACE else f"{name} = {was!r}, not {now!r}"
+        what = f"{name} = {was!r}, not {now!r}"
+        if name == SPACE:
+            what = "another space"
+        elif name == "digest":
+            what = f"other data ({study.user_attrs.get(ABOUT, {}).get('data', 'unknown')})"
         remedy = "choose another --out or --study, or start over with --overwrite"
         raise DataError(f"search: the study {study.study_name!r} is for {what}; {remedy}")
 
@@ -285,3 +352,18 @@ def _suggested(trial: optuna.Trial, dimension: Dimension) -> Value:
     if dimension.integer:
         return trial.suggest_int(dimension.name, int(low), int(high), log=dimension.log)
     return trial.suggest_float(dimension.name, low, high, log=dimension.log)
+
+
+def _checked(value: object, argument: str) -> float:
+    """Return an accuracy.
+
+    Raises:
+        InputTypeError: It is no number.
+        InputValueError: It is not between 0 and 1.
+    """
+    requirement = f"the values of {'`report`' if argument == 'report' else 'an objective'} must be numbers from 0 to 1"
+    if not isinstance(value, Real):
+        raise InputTypeError(wording("search", requirement, type(value).__name__))
+    if not 0 <= float(value) <= 1:
+        raise InputValueError(wording("search", requirement, value))
+    return float(value)

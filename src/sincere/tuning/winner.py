@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 
 from sincere.errors import DataError
 from sincere.records.search import Dimension, Edge, End, LossSearch, TrialRow, Value, value_text
+from sincere.settings.search_space import parse_space
 
 EDGE = 0.05  # share of a range, at each end
-WIDER = 4.0  # factor by which a range is moved
+FACTORS = (4.0, 2.0, 1.3)  # by which a range is moved, as far as the setting takes such values
 
 
 def find_winner(
@@ -42,7 +44,7 @@ def find_winner(
         )
     best = min(complete, key=lambda trial: (-(trial.value or 0.0), _distance(space, trial), trial.number))
     value = best.value or 0.0
-    error = math.sqrt(value * (1 - value) / n_validation) if n_validation else 0.0
+    error = _standard_error(value, n_validation)
     edges = [_edge(dimension, best.settings[dimension.name], least.get(dimension.name)) for dimension in space]
     return LossSearch(
         loss=loss,
@@ -54,6 +56,14 @@ def find_winner(
         edges=tuple(edge for edge in edges if edge is not None),
         importance=importance,
     )
+
+
+def _standard_error(accuracy: float, n: int) -> float:
+    """Return the standard error of an accuracy, by Agresti and Coull: it is not 0 where all of n images are right."""
+    if not n:
+        return 0.0
+    centre = (accuracy * n + 2) / (n + 4)
+    return math.sqrt(centre * (1 - centre) / (n + 4))
 
 
 def _distance(space: Sequence[Dimension], trial: TrialRow) -> float:
@@ -70,10 +80,15 @@ def _edge(dimension: Dimension, value: Value, least: float | None) -> Edge | Non
     end: End = "low" if position <= EDGE else "high"
     if end == "low" and least is not None and float(value) <= least:
         return None
-    return Edge(name=dimension.name, end=end, next=_next(dimension, end).written())
+    for factor in FACTORS:
+        text = _next(dimension, end, factor).written()
+        with suppress(ValueError):
+            parse_space([text])
+            return Edge(name=dimension.name, end=end, next=text)
+    return None  # the setting takes no values beyond
 
 
-def _next(dimension: Dimension, end: End) -> Dimension:
+def _next(dimension: Dimension, end: End, factor: float) -> Dimension:
     """Return the range, or the values, beyond an end, together with the nearest part of the old ones."""
     if dimension.values:
         ordered = sorted(map(float, dimension.values))
@@ -84,11 +99,14 @@ def _next(dimension: Dimension, end: End) -> Dimension:
         return Dimension(name=dimension.name, values=tuple(dict.fromkeys(values)))
     low, high = dimension.low or 0.0, dimension.high or 0.0
     if dimension.log:
-        low, high = (low / WIDER, low * WIDER) if end == "low" else (high / WIDER, high * WIDER)
+        low, high = (
+            (low / factor, min(low * factor, high)) if end == "low" else (max(high / factor, low), high * factor)
+        )
     else:
-        half = (high - low) / 2
-        low, high = (low - half, low + half) if end == "low" else (high - half, high + half)
-    low, high = float(f"{low:.2g}"), float(f"{high:.2g}")
+        part = (high - low) / 2
+        step = part * (factor - 1) / (FACTORS[0] - 1)
+        low, high = (low - step, low + part) if end == "low" else (high - part, high + step)
+    low, high = (round(x) if dimension.integer else float(f"{x:.2g}") for x in (low, high))
     return Dimension(name=dimension.name, low=low, high=high, log=dimension.log, integer=dimension.integer)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -11,9 +11,9 @@ from uuid import uuid4
 from optuna.trial import TrialState
 
 from sincere.records.files import is_unlocked, locked
-from sincere.tuning.study import LossStudy, LostTrialError, Objective, TakenTrial
+from sincere.tuning.study import LossStudy, LostTrialError, Objective, TakenTrial, Watcher
 
-POLL_SECONDS = 1.0
+POLL_SECONDS = 1.0  # between two looks at the trials of others
 
 
 @contextmanager
@@ -30,26 +30,14 @@ def registered(folder: Path) -> Iterator[str]:
         (folder / name).unlink(missing_ok=True)
 
 
-def run_trials(
-    studies: Sequence[LossStudy],
-    objective: Objective,
-    folder: Path,
-    *,
-    started: Callable[[LossStudy, int], None] = lambda study, number: None,
-    ended: Callable[[LossStudy, int], None] = lambda study, number: None,
-    waiting: Callable[[int], None] = lambda n_running: None,
-    poll_seconds: float = POLL_SECONDS,
-) -> None:
+def run_trials(studies: Sequence[LossStudy], objective: Objective, folder: Path, watcher: Watcher) -> None:
     """Run trials until all have ended, also those of other workers, whose trials are taken over if they die.
 
     Args:
         studies: The study of each loss; the one with the fewest trials taken is next.
         objective: Returns the accuracy of a loss with some settings.
         folder: Where the processes of this machine leave their locks.
-        started: Called when a trial starts.
-        ended: Called when it has ended.
-        waiting: Called while others run the last trials, with their number.
-        poll_seconds: Time between two looks at the trials of others.
+        watcher: Is told of the trials.
     """
     with registered(folder) as name:
         while True:
@@ -58,18 +46,17 @@ def run_trials(
             taken = _take(studies, name)
             if taken is not None:
                 study, trial = taken
-                started(study, trial.number)
                 try:
-                    study.run(trial, objective)
+                    study.run(trial, objective, watcher)
                 except LostTrialError:
                     continue
-                ended(study, trial.number)
+                watcher.ended(study, trial.number)
                 continue
             n_running = sum(len(study.trials(TrialState.RUNNING)) for study in studies)
             if not n_running and not any(study.trials(TrialState.WAITING) for study in studies):
                 return
-            waiting(n_running)
-            time.sleep(poll_seconds)
+            watcher.waiting(n_running)
+            time.sleep(POLL_SECONDS)
 
 
 def _take(studies: Sequence[LossStudy], name: str) -> tuple[LossStudy, TakenTrial] | None:

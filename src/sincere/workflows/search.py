@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Unpack, cast
 
@@ -16,10 +16,11 @@ from sincere.catalog import LOSSES, OPTIMIZERS, find_loss
 from sincere.errors import DataError, InputValueError
 from sincere.messages import Messages
 from sincere.models.embedding import check_encoder
+from sincere.records.comparison import stored_request
 from sincere.records.files import LOCK, locked
 from sincere.records.manifest import make_manifest, now, without_password
 from sincere.records.results import FIGURES, REPORT
-from sincere.records.search import FINAL, SEARCH, STUDY, TRIALS, WORKERS, Dimension, LossSearch, SearchResults
+from sincere.records.search import FINAL, SEARCH, STUDY, TRIALS, WORKERS, Dimension, LossSearch, SearchResults, TrialRow
 from sincere.report.search_page import write_search_report
 from sincere.report.search_tables import show_search
 from sincere.settings.keywords import SearchKeywords
@@ -28,8 +29,18 @@ from sincere.settings.requests import CompareRequest
 from sincere.settings.search_request import SearchRequest
 from sincere.settings.search_space import default_space, loss_space, paper_space
 from sincere.settings.signatures import with_signature
-from sincere.tuning.storage import file_address, open_storage, storage_errors
-from sincere.tuning.study import IDENTITY, SPACE, LossStudy, Objective, make_pruner, open_study, stored_study
+from sincere.training.interruption import InterruptedRunError
+from sincere.tuning.storage import exclusive, open_storage, storage_errors
+from sincere.tuning.study import (
+    ABOUT,
+    IDENTITY,
+    LossStudy,
+    Objective,
+    make_pruner,
+    open_study,
+    stored_study,
+    studies_called,
+)
 from sincere.tuning.winner import edge_note, find_winner
 from sincere.tuning.workers import run_trials
 from sincere.workflows.assembly import frozen_data
@@ -43,9 +54,10 @@ from sincere.workflows.train import thread_number
 from sincere.workflows.trained_model import load_data
 from sincere.workflows.trial import TrainingObjective
 
-NAMES = {SEARCH, STUDY, f"{STUDY}-journal", TRIALS, WORKERS, FINAL, REPORT, FIGURES, LOCK}  # all that a search writes
-SOURCE = "source"  # attribute of a study: where its data were
-PLACED = ("data", "data_dir", "weights", "device", "threads", "out", "storage", "study", "quiet", "worker")
+# All that a search writes.
+NAMES = {SEARCH, STUDY, f"{STUDY}-journal", f"{STUDY}.lock", TRIALS, WORKERS, FINAL, REPORT, FIGURES, LOCK}
+PLACED = ("data_dir", "weights", "device", "threads", "storage", "study", "quiet")  # what a worker decides itself
+READY_SECONDS = 60  # in which a study that is being made gets its trials
 
 
 @with_signature(SearchRequest)
@@ -85,71 +97,109 @@ def run_search(
         find_loss(loss, caller=request.verb)
     if request.model.encoder is not None:
         check_encoder(request.model.encoder)
-    if request.worker:
-        _help(request, messages, objective)
-        return None
+    if request.final and objective is not None:
+        raise InputValueError("search: final models are trained; leave out final for an objective of your own")
+    try:
+        if request.worker:
+            _help(request, messages, objective)
+            return None
+        results = _search(request, messages, objective)
+    except InterruptedRunError as stopped:
+        raise InterruptedRunError(f"{stopped}; the same command resumes it") from stopped
+    if request.final:
+        _final(request, results, messages)
+    return results
+
+
+def _search(request: SearchRequest, messages: Messages, objective: Objective | None) -> SearchResults:
+    """Run the trials that are missing, and write and show the results."""
     folder = request.folder()
     _check(folder)
+    for loss in request.losses:
+        _space(request, loss, learning_rate=1.0)  # raises before anything is loaded or removed if nothing is searched
+    storage = open_storage(request.storage) if request.storage is not None else None
     messages.say(f"search: {folder}")
     started = now()
-    with ExitStack() as until_the_end:
-        if objective is None:
-            objective = _objective(request, messages)
-        until_the_end.enter_context(locked(folder))
+    if objective is None:
+        objective = _objective(request, messages)
+    with locked(folder):
         if request.overwrite:
             RunFolder(folder).set_aside(NAMES - {LOCK})
-        storage = _storage(request)
-        until_the_end.enter_context(storage_errors(_shown(request)))
-        if request.overwrite:
-            _delete_studies(request, storage)
-        studies = _studies(request, storage, objective)
-        _check_stored(folder, studies)
-        _run(studies, request, objective, messages)
-        results = _results(request, studies, objective, started)
+        storage = storage or open_storage(folder / STUDY)
+        with storage_errors(_shown(request)):
+            studies = _studies(request, storage, objective)
+            _check_stored(folder, studies)
+            with SearchProgress(studies, messages) as progress:
+                run_trials(studies, objective, folder / WORKERS, progress)
+            studies = _with_other_losses(request, storage, studies)
+            results = _results(request, studies, objective, started)
         results.write(folder)
         page = write_search_report(folder)
     show_search(results, page, messages)
-    messages.say(f"compare the losses, each at its own best: sincere compare --tuned {shlex.quote(str(folder))}")
-    if request.final:
-        losses = [found.loss for found in results.losses]
-        final = CompareRequest.make_tuned(
-            tuned=folder, losses=losses, seeds=request.seeds[:1], out=folder / FINAL, quiet=request.quiet
-        )
-        run_comparison(final, messages)
+    if results.digest:
+        messages.say(f"compare the losses, each at its own best: sincere compare --tuned {shlex.quote(str(folder))}")
     return results
+
+
+def _final(request: SearchRequest, results: SearchResults, messages: Messages) -> None:
+    """Train each loss on all training images with its best settings, and evaluate it on the test part."""
+    folder = request.folder()
+    best = {loss: results.best(loss) for loss in request.losses}
+    earlier = stored_request(folder / FINAL).get("request", {}).get("tuned")
+    final = CompareRequest.make_tuned(
+        tuned=folder,
+        losses=request.losses,
+        seeds=request.seeds[:1],
+        out=folder / FINAL,
+        overwrite=earlier not in (None, best),  # the search has found something better since
+        device=request.machine.device,
+        threads=request.machine.threads,
+        checkpoint_minutes=request.checkpoint_minutes,
+        quiet=request.quiet,
+    )
+    run_comparison(final, messages)
 
 
 def _help(request: SearchRequest, messages: Messages, objective: Objective | None) -> None:
     """Run trials of a study that another process has made, with its settings."""
-    folder = request.folder()
-    storage = _storage(request, create=False)
+    path = request.folder() / STUDY
+    if request.storage is None and not path.exists():
+        raise DataError(f"{path}: no such study; start `sincere search` without --worker first")
+    storage = open_storage(request.storage or path)
+    name = request.common_name()
     with storage_errors(_shown(request)):
-        prefix = request.study_name("")
-        names = [name for name in optuna.get_all_study_names(storage) if name.startswith(prefix)]
-        stored = {name: optuna.load_study(storage=storage, study_name=name).user_attrs for name in names}
-        made = {name: about for name, about in stored.items() if SPACE in about}
-        if not made:
+        stored = _ready_studies(storage, name)
+        if not stored:
             remedy = "start it with `sincere search` without --worker first, and give its --study"
-            raise DataError(f"search: {_shown(request)} holds no study {prefix.rstrip('/')!r}; {remedy}")
-        about = dict(next(iter(made.values()))[IDENTITY])
-        given = {name: request.flat()[name] for name in PLACED if request.flat()[name] is not None}
-        if "source" not in request.data.model_fields_set:
-            given["data"] = next(iter(made.values())).get(SOURCE, request.data.source)
-        losses = [name.removeprefix(prefix) for name in made]
-        settings = {name: value for name, value in about.items() if name not in ("digest", "loss")}
-        request = SearchRequest.make(**settings | given | {"losses": losses, "out": folder})
+            raise DataError(f"search: {_shown(request)} holds no study {name!r}; {remedy}")
+        first = next(iter(stored.values()))
+        identity, about = first[IDENTITY], first[ABOUT]
+        losses = [study[IDENTITY]["loss"] for study in stored.values()]
+        settings = {key: value for key, value in identity.items() if key not in ("digest", "loss", "grid")}
+        settings |= {key: about[key] for key in ("data", "pruner", "trials")}
+        if "source" in request.data.model_fields_set:
+            settings["data"] = request.data.source
+        settings |= {key: value for key in PLACED if (value := request.flat()[key]) is not None}
+        request = SearchRequest.make(**settings, losses=losses, out=request.folder(), worker=True)
         if objective is None:
             objective = _objective(request, messages)
-        if (digest := _digest(objective)) != about["digest"]:
-            raise DataError(
-                f"search: the study {prefix.rstrip('/')!r} is for other data than {request.data.source} holds"
-            )
+        if _digest(objective) != identity["digest"]:
+            raise DataError(f"search: the study {name!r} is for other data than {request.data.source} holds")
         pruner = _pruner(request)
-        found = [
-            stored_study(storage, f"{prefix}{loss}", loss, seed=request.seeds[0], pruner=pruner) for loss in losses
-        ]
-        _run([study for study in found if study is not None], request, objective, messages)
-    messages.say(f"no trials are left; the search in the other process has the results ({digest or 'no data'})")
+        studies = [stored_study(storage, own, seed=request.seeds[0], pruner=pruner) for own in stored]
+        with SearchProgress(studies, messages) as progress:
+            run_trials(studies, objective, request.folder() / WORKERS, progress)
+    messages.say("no trials are left; the process that started the search writes its results")
+
+
+def _ready_studies(storage: RDBStorage, name: str) -> dict[str, dict[str, Any]]:
+    """Return the studies that another process has made; if it is just making them, once they have their trials."""
+    for _ in range(READY_SECONDS):
+        stored = studies_called(storage, name)
+        if all(ABOUT in study for study in stored.values()):
+            return stored
+        time.sleep(1)
+    return {own: study for own, study in stored.items() if ABOUT in study}
 
 
 def _check(folder: Path) -> None:
@@ -181,29 +231,9 @@ def _digest(objective: Objective) -> str:
     return objective.data.digest if isinstance(objective, TrainingObjective) else ""
 
 
-def _storage(request: SearchRequest, *, create: bool = True) -> RDBStorage:
-    """Connect to the database.
-
-    Raises:
-        DataError: It cannot be reached.
-    """
-    path = request.folder() / STUDY
-    if request.storage is None and not create and not path.exists():
-        raise DataError(f"{path}: no such study; start `sincere search` without --worker first")
-    return open_storage(request.storage or file_address(path))
-
-
 def _shown(request: SearchRequest) -> str:
     """Return the name of the database, without its password."""
     return without_password(request.storage) if request.storage else str(request.folder() / STUDY)
-
-
-def _delete_studies(request: SearchRequest, storage: RDBStorage) -> None:
-    """Remove the studies of an earlier search."""
-    prefix = request.study_name("")
-    for name in optuna.get_all_study_names(storage):
-        if name.startswith(prefix):
-            optuna.delete_study(study_name=name, storage=storage)
 
 
 def _check_stored(folder: Path, studies: Sequence[LossStudy]) -> None:
@@ -228,37 +258,54 @@ def _check_stored(folder: Path, studies: Sequence[LossStudy]) -> None:
 
 def _studies(request: SearchRequest, storage: RDBStorage, objective: Objective) -> list[LossStudy]:
     """Return the study of each loss, with all trials that it is to have."""
-    learning_rate = _learning_rate(request, objective)
+    learning_rate, pruner = _learning_rate(request, objective), _pruner(request)
+    identity = {"digest": _digest(objective), **request.identity()}
     studies = []
-    for loss in request.losses:
-        space = _space(request, loss, learning_rate)
-        if not space:
-            raise InputValueError("search: nothing is left to be searched: every setting is given a value; see --space")
-        identity = {"loss": loss, "digest": _digest(objective), **request.identity()}
-        study = open_study(
-            storage,
-            request.study_name(loss),
-            loss,
-            space,
-            identity,
-            seed=request.seeds[0],
-            pruner=_pruner(request),
-        )
-        study.study.set_user_attr(SOURCE, request.data.source)
-        if request.grid is not None:
-            study.enqueue_grid()
-        else:
-            study.enqueue(request.trials)
-        studies.append(study)
+    with exclusive(storage):
+        if request.overwrite:
+            for name in studies_called(storage, request.common_name()):
+                optuna.delete_study(study_name=name, storage=storage)
+        for loss in request.losses:
+            space = _space(request, loss, learning_rate)
+            about: dict[str, Any] = {"seed": request.seeds[0], "pruner": pruner}
+            name = request.study_name(loss)
+            studies.append(open_study(storage, name, loss, space, {"loss": loss, **identity}, **about))
+        for study in studies:
+            if request.grid is not None:
+                study.enqueue_grid()
+            else:
+                study.enqueue(request.trials)
+        for study in studies:  # last: a study with it is complete
+            kept = {"data": _resolved(request.data.source), "pruner": _pruner_name(request), "trials": request.trials}
+            study.study.set_user_attr(ABOUT, kept)
     return studies
 
 
+def _with_other_losses(request: SearchRequest, storage: RDBStorage, studies: Sequence[LossStudy]) -> list[LossStudy]:
+    """Return the studies with those of other losses that were searched before, with the same data and settings."""
+    own = {study.loss: study.study.user_attrs[IDENTITY] for study in studies}
+    expected = {**next(iter(own.values())), "loss": None}
+    others = [
+        stored_study(storage, name, seed=request.seeds[0], pruner=_pruner(request))
+        for name, stored in studies_called(storage, request.common_name()).items()
+        if ABOUT in stored and stored[IDENTITY]["loss"] not in own and {**stored[IDENTITY], "loss": None} == expected
+    ]
+    return [*studies, *(study for study in others if any(row.state == "complete" for row in study.rows()))]
+
+
 def _space(request: SearchRequest, loss: str, learning_rate: float | None) -> tuple[Dimension, ...]:
-    fixed, asked = request.fixed(), request.asked_space()
-    if request.grid == "space":
-        return loss_space(loss, (), asked, fixed)
-    usual = paper_space(loss, request.data.source) if request.grid else default_space(loss, learning_rate)
-    return loss_space(loss, usual, asked, fixed)
+    """Return what is searched for a loss.
+
+    Raises:
+        InputValueError: Nothing is.
+    """
+    usual: tuple[Dimension, ...] = ()
+    if request.grid != "space":
+        usual = paper_space(loss, request.data.source) if request.grid else default_space(loss, learning_rate)
+    space = loss_space(loss, usual, request.asked_space(), request.fixed())
+    if not space:
+        raise InputValueError(f"search: nothing is left to be searched for {loss}; see --space")
+    return space
 
 
 def _learning_rate(request: SearchRequest, objective: Objective) -> float | None:
@@ -271,21 +318,17 @@ def _learning_rate(request: SearchRequest, objective: Objective) -> float | None
     return OPTIMIZERS[request.optimisation.optimizer or "sgd"].learning_rate
 
 
+def _pruner_name(request: SearchRequest) -> str:
+    return request.pruner or ("median" if request.grid is None else "none")
+
+
 def _pruner(request: SearchRequest) -> BasePruner:
-    name = request.pruner or ("median" if request.grid is None else "none")
-    return make_pruner(name, n_trials=request.trials)
+    return make_pruner(_pruner_name(request), n_trials=request.trials)
 
 
-def _run(studies: Sequence[LossStudy], request: SearchRequest, objective: Objective, messages: Messages) -> None:
-    with SearchProgress(studies, messages) as progress:
-        run_trials(
-            studies,
-            progress.watched(objective),
-            request.folder() / WORKERS,
-            started=progress.started,
-            ended=progress.ended,
-            waiting=progress.waiting,
-        )
+def _resolved(source: str) -> str:
+    """Return the data as they can be found from any folder."""
+    return str(Path(source).resolve()) if Path(source).exists() else source
 
 
 def _results(request: SearchRequest, studies: Sequence[LossStudy], objective: Objective, started: str) -> SearchResults:
@@ -310,6 +353,7 @@ def _results(request: SearchRequest, studies: Sequence[LossStudy], objective: Ob
     ]
     trials = tuple(row for study in studies for row in study.rows())
     searched = {dimension.name for study in studies for dimension in study.space}
+    settings = {name: value for name, value in request.shared_settings().items() if name not in searched}
     return SearchResults(
         data=name,
         digest=digest,
@@ -318,18 +362,23 @@ def _results(request: SearchRequest, studies: Sequence[LossStudy], objective: Ob
         noun=cast(Any, noun),
         grid=request.grid is not None,
         seeds=request.seeds,
-        settings={name: value for name, value in request.shared_settings().items() if name not in searched},
+        settings={**settings, "data": _resolved(request.data.source)},
         losses=tuple(found),
         trials=trials,
-        notes=tuple(_notes(found, [len(study.rows()) for study in studies])),
+        notes=tuple(_notes(found, trials)),
         manifest=make_manifest(seed=request.seeds[0], device=device, started=started),
     )
 
 
-def _notes(found: Sequence[LossSearch], n_trials: Sequence[int]) -> list[str]:
-    """Return what a reader should know: edges, unequal numbers of trials."""
+def _notes(found: Sequence[LossSearch], trials: Sequence[TrialRow]) -> list[str]:
+    """Return what a reader should know: edges, failed trials, unequal numbers of trials."""
     notes = [edge_note(of_loss, edge) for of_loss in found for edge in of_loss.edges]
-    if len(set(n_trials)) > 1:
-        counts = ", ".join(f"{of_loss.loss} {n}" for of_loss, n in zip(found, n_trials, strict=True))
-        notes.append(f"the losses had different numbers of trials: {counts}")
+    counts = {of_loss.loss: [trial for trial in trials if trial.loss == of_loss.loss] for of_loss in found}
+    for loss, own in counts.items():
+        failed = [trial for trial in own if trial.state == "failed"]
+        if failed:
+            notes.append(f"{len(failed)} of {len(own)} trials of {loss} failed, the first because: {failed[0].error}")
+    if len({len(own) for own in counts.values()}) > 1:
+        listed = ", ".join(f"{loss} {len(own)}" for loss, own in counts.items())
+        notes.append(f"the losses had different numbers of trials: {listed}")
     return notes

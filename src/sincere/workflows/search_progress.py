@@ -14,14 +14,14 @@ from rich.table import Table
 from sincere.messages import Messages
 from sincere.records.search import TrialRow, Value, settings_text
 from sincere.report.tables import duration
-from sincere.tuning.study import LossStudy, Objective, Report
+from sincere.tuning.study import LossStudy, Watcher
 
 SHOWN = 12  # trials in the live table, the last ones
 WAITING_SECONDS = 60.0  # between two lines while others finish
 
 
-class SearchProgress:
-    """Shows the trials of a search as they start and end.
+class SearchProgress(Watcher):
+    """Shows the trials of a search as they start and end, until its block ends.
 
     Args:
         studies: The study of each loss.
@@ -35,40 +35,31 @@ class SearchProgress:
         self.began, self.n_run = time.monotonic(), 0
         self.last_wait = -WAITING_SECONDS
         shows_table = messages.console.is_terminal and not messages.quiet
-        self.live = Live(console=messages.console, refresh_per_second=2, transient=True) if shows_table else None
+        self.table = Live(console=messages.console, refresh_per_second=2, transient=True) if shows_table else None
 
     def __enter__(self) -> Self:
-        if self.live is not None:
-            self.live.start()
+        if self.table is not None:
+            self.table.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self.live is not None:
-            self.live.stop()
+        if self.table is not None:
+            self.table.stop()
 
-    def watched(self, objective: Objective) -> Objective:
-        """Return an objective whose settings and live values are shown."""
+    def started(self, loss: str, settings: Mapping[str, Value]) -> None:
+        """Show the settings of a trial."""
+        self.current, self.live_value = f"{loss}: {settings_text(dict(settings))}", ""
+        self._draw()
 
-        def watching(loss: str, settings: Mapping[str, Value], report: Report) -> float:
-            self.current, self.live_value = f"{loss}: {settings_text(dict(settings))}", ""
-            self._draw()
-
-            def watched_report(epoch: int, value: float) -> None:
-                self.live_value = f"epoch {epoch}: 1-NN {value:.4f}"
-                self._draw()
-                report(epoch, value)
-
-            return objective(loss, settings, watched_report)
-
-        return watching
-
-    def started(self, study: LossStudy, number: int) -> None:
-        """Handle the start of a trial."""
+    def live(self, epoch: int, value: float) -> None:
+        """Show a live accuracy."""
+        self.live_value = f"epoch {epoch}: 1-NN {value:.4f}"
         self._draw()
 
     def ended(self, study: LossStudy, number: int) -> None:
         """Show how a trial of this process ended, the best so far, and the time left."""
         self.n_run += 1
+        self.current = self.live_value = ""
         row = next((row for row in study.rows() if row.number == number), None)
         if row is None:
             return
@@ -83,9 +74,8 @@ class SearchProgress:
             f"best {best:.4f}" if best is not None else "none complete yet",
             f"{self.time_left()} left",
         ]
-        if self.live is None:
+        if self.table is None:
             self.messages.say(" · ".join(parts))
-        self.current = self.live_value = ""
         self._draw()
 
     def waiting(self, n_running: int) -> None:
@@ -97,13 +87,14 @@ class SearchProgress:
     def time_left(self) -> str:
         """Return an estimate of the time left, at the pace of this process and those that run trials beside it."""
         n_left = sum(total - done for done, total in map(_counts, self.studies))
-        n_workers = max(1, sum(len(study.trials(TrialState.RUNNING)) for study in self.studies))
+        n_running = sum(len(study.trials(TrialState.RUNNING)) for study in self.studies)
+        n_workers = max(1, n_running + (not self.current))  # between two trials, this process runs none
         pace = (time.monotonic() - self.began) / max(1, self.n_run)
         return duration(n_left * pace / n_workers)
 
     def _draw(self) -> None:
-        if self.live is not None:
-            self.live.update(self._table())
+        if self.table is not None:
+            self.table.update(self._table())
 
     def _table(self) -> Table:
         best = {study.loss: _best(study) for study in self.studies}

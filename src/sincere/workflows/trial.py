@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, cast
@@ -12,6 +12,7 @@ from typing import Any, cast
 from lightning_fabric import Fabric
 
 from sincere.data.dataset import Dataset
+from sincere.errors import InputValueError, LockedError
 from sincere.evaluation.knn import accuracy_1nn
 from sincere.messages import Messages
 from sincere.models.embedding import EmbeddingModel
@@ -19,9 +20,8 @@ from sincere.records.config import CONFIG
 from sincere.records.search import Value
 from sincere.settings.requests import RunSettings, TrainRequest
 from sincere.settings.search_request import CHECKS, SearchRequest
-from sincere.training.fit import Fit
-from sincere.training.interruption import InterruptedRunError
-from sincere.tuning.study import Report
+from sincere.training.fit import Fit, TrainingError
+from sincere.tuning.study import FailedTrialError, PrunedError, Report
 from sincere.workflows.assembly import prepare
 from sincere.workflows.defaults import resolve
 from sincere.workflows.launch import embed_shared
@@ -51,24 +51,25 @@ class TrainingObjective:
         A trial that was stopped resumes from its checkpoints, if they are on this machine. Those of a trial that has
         ended are removed.
         """
-        name = trial_name(loss, settings)
-        requests = [self.request.trial(loss, settings, seed, name=name) for seed in self.request.seeds]
-        folders = [RunFolder(request.folder()) for request in requests]
-        reports = [report, *(_ignore for _ in requests[1:])]
-        keep = False
+        folders: list[RunFolder] = []
         try:
-            return fmean(self._accuracy(*each) for each in zip(requests, folders, reports, strict=True))
-        except (InterruptedRunError, KeyboardInterrupt, SystemExit):
-            keep = True
+            requests = [self.request.trial(loss, settings, seed, name=report.name) for seed in self.request.seeds]
+            folders = [RunFolder(request.folder()) for request in requests]
+            reports = [report, *(None for _ in requests[1:])]
+            value = fmean(self._accuracy(*each) for each in zip(requests, folders, reports, strict=True))
+        except (TrainingError, InputValueError) as error:
+            _remove_checkpoints(folders)
+            raise FailedTrialError(str(error)) from error
+        except PrunedError:
+            _remove_checkpoints(folders)
             raise
-        finally:
-            for folder in folders if not keep else ():
-                folder.remove({CHECKPOINTS})
+        _remove_checkpoints(folders)
+        return value
 
-    def _accuracy(self, request: TrainRequest, folder: RunFolder, report: Report) -> float:
+    def _accuracy(self, request: TrainRequest, folder: RunFolder, report: Report | None) -> float:
         """Return the 1-NN accuracy of one run on the held-out images, with all others as neighbours."""
         settings = trial_settings(request.run_settings(), self.data, self.fabric)
-        with own_random_state(), thread_number(cast(int, settings.machine.threads)), folder.locked():
+        with own_random_state(), thread_number(cast(int, settings.machine.threads)), _when_free(folder):
             fit = prepare(
                 folder,
                 settings,
@@ -83,15 +84,9 @@ class TrainingObjective:
                 folder.begin(request.model_copy(update={"overwrite": True}), settings, str(self.fabric.device))
             for row in fit.rows:
                 _report(row, report)
-            fit.reporter = LiveAccuracies(report)
+            fit.reporter = LiveAccuracies(report)  # in place of lines on epochs
             fit.run()
             return _held_out_accuracy(fit, settings, self.data)
-
-
-def trial_name(loss: str, settings: Mapping[str, Value]) -> str:
-    """Return the name of the folder of a trial: the same for the same settings."""
-    digest = hashlib.sha256(json.dumps(dict(settings), sort_keys=True).encode()).hexdigest()
-    return f"{loss.rpartition(':')[2]}-{digest[:12]}"
 
 
 def trial_settings(settings: RunSettings, data: Dataset, fabric: Fabric) -> RunSettings:
@@ -113,7 +108,7 @@ def _held_out_accuracy(fit: Fit, settings: RunSettings, data: Dataset) -> float:
 class LiveAccuracies:
     """Passes the live accuracies of a run on, which may end it."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report | None) -> None:
         self.report = report
 
     def start(self, step: int, n_steps: int) -> None:
@@ -130,10 +125,26 @@ class LiveAccuracies:
         """Do nothing."""
 
 
-def _report(row: Mapping[str, Any], report: Report) -> None:
-    if "knn1_validation" in row:
-        report(row["epoch"], row["knn1_validation"])
+def _report(row: Mapping[str, Any], report: Report | None) -> None:
+    if report is None or "knn1_validation" not in row:
+        return
+    is_last = row["epoch"] == row["n_epochs"]  # stopping it would save nothing
+    (report.store if is_last else report)(row["epoch"], row["knn1_validation"])
 
 
-def _ignore(epoch: int, accuracy: float) -> None:
-    """Take the live accuracy of a run that decides nothing."""
+@contextmanager
+def _when_free(folder: RunFolder) -> Iterator[None]:
+    """Hold the lock of a folder; a worker that was silent for too long, and lost its trial, may still hold it."""
+    with ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(folder.locked())
+                break
+            except LockedError:
+                time.sleep(1)
+        yield
+
+
+def _remove_checkpoints(folders: Sequence[RunFolder]) -> None:
+    for folder in folders:
+        folder.remove({CHECKPOINTS})
