@@ -60,7 +60,7 @@ def test_a_trial_is_a_run_with_validation(data: str, searched: Path, tmp_path: P
 
 
 def test_trials_leave_no_checkpoints(searched: Path) -> None:
-    runs = list((searched / "trials").glob("*/*"))
+    runs = list((searched / "trials").glob("*/*/*"))
     assert len(runs) == 12
     assert all((run / "config.toml").exists() for run in runs)
     assert not list(searched.rglob("*.pt"))

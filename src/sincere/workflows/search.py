@@ -46,6 +46,7 @@ from sincere.tuning.workers import run_trials
 from sincere.workflows.assembly import frozen_data
 from sincere.workflows.compare import run_comparison
 from sincere.workflows.defaults import resolve
+from sincere.workflows.finished import finished_comparison
 from sincere.workflows.launch import start_processes
 from sincere.workflows.python_objects import named_objects
 from sincere.workflows.run_folder import RunFolder, check_nothing_else
@@ -157,7 +158,8 @@ def _final(request: SearchRequest, results: SearchResults, messages: Messages) -
         checkpoint_minutes=request.checkpoint_minutes,
         quiet=request.quiet,
     )
-    run_comparison(final, messages)
+    if finished_comparison(final, messages) is None:
+        run_comparison(final, messages)
 
 
 def _help(request: SearchRequest, messages: Messages, objective: Objective | None) -> None:
