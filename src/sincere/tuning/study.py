@@ -33,6 +33,7 @@ from sincere.tuning.storage import exclusive, heartbeat
 # Names of attributes. Of a study: what decides its values, what is searched, and what else workers need. Of a trial.
 IDENTITY, SPACE, ABOUT = "identity", "space", "about"
 WORKER, ERROR, SECONDS = "worker", "error", "seconds"
+FIRST_CHECKS = 2  # live accuracies that stop no trial: early on, they say little
 STATES: dict[TrialState, State] = {
     TrialState.COMPLETE: "complete",
     TrialState.PRUNED: "pruned",
@@ -68,7 +69,7 @@ class Watcher:
         """Handle that others run the last trials."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Report:
     """Takes the live accuracies of a trial, by which it may be pruned.
 
@@ -76,11 +77,13 @@ class Report:
         name: Name of the trial, the same when it is run again.
         trial: Optuna's trial.
         watcher: Is told, too.
+        n_stored: Number of accuracies so far.
     """
 
     name: str
     trial: optuna.Trial
     watcher: Watcher
+    n_stored: int = 0
 
     def __call__(self, epoch: int, value: float) -> None:
         """Store the accuracy after an epoch.
@@ -89,12 +92,13 @@ class Report:
             PrunedError: The trial is to be stopped.
         """
         self.store(epoch, value)
-        if self.trial.should_prune():
+        if self.n_stored > FIRST_CHECKS and self.trial.should_prune():
             raise PrunedError
 
     def store(self, epoch: int, value: float) -> None:
         """Store an accuracy that cannot stop the trial, as that of the last epoch."""
         self.trial.report(_checked(value, "report"), epoch)
+        self.n_stored += 1
         self.watcher.live(epoch, value)
 
 
@@ -333,7 +337,7 @@ def first_number(trial: FrozenTrial) -> int:
 def make_pruner(name: str, *, n_trials: int) -> BasePruner:
     """Return what decides by the live accuracy whether a trial is stopped early."""
     if name == "median":
-        return MedianPruner(n_startup_trials=min(5, max(2, n_trials // 4)))
+        return MedianPruner(n_startup_trials=min(5, max(2, n_trials // 2)))
     return SuccessiveHalvingPruner() if name == "halving" else NopPruner()
 
 
