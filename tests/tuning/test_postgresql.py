@@ -21,7 +21,7 @@ from optuna.trial import TrialState
 import sincere
 from sincere.errors import DataError
 from sincere.tuning.storage import open_storage
-from tests.tuning.analytic import BEST, bowl
+from tests.tuning.analytic import BEST, bowl, run
 
 PASSWORD = "correct-horse"
 WAIT_SECONDS = 120
@@ -52,18 +52,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
 
-    def run(*command: str) -> None:
+    def call(*command: str) -> None:
         subprocess.run(command, check=True, user=user, cwd=folder, stdout=subprocess.DEVNULL, timeout=WAIT_SECONDS)
 
     data = str(folder / "data")
     try:
-        run(str(home / "initdb"), "-D", data, "-U", "ann", "-A", "scram-sha-256", "--pwfile", str(secret), "-N")
+        call(str(home / "initdb"), "-D", data, "-U", "ann", "-A", "scram-sha-256", "--pwfile", str(secret), "-N")
         options = f"-p {port} -h 127.0.0.1 -k {folder} -F"
-        run(str(home / "pg_ctl"), "-D", data, "-w", "-o", options, "-l", str(folder / "log"), "start")
+        call(str(home / "pg_ctl"), "-D", data, "-w", "-o", options, "-l", str(folder / "log"), "start")
         try:
             yield f"postgresql://ann:{PASSWORD}@127.0.0.1:{port}/postgres"
         finally:
-            run(str(home / "pg_ctl"), "-D", data, "-m", "immediate", "stop")
+            call(str(home / "pg_ctl"), "-D", data, "-m", "immediate", "stop")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -122,13 +122,12 @@ def test_a_wrong_password_is_not_shown(server: str, tmp_path: Path) -> None:
     assert not list((tmp_path / "s").glob("*.json"))
 
 
-def test_a_password_in_the_address_is_stored_nowhere(server: str, tmp_path: Path) -> None:
+def test_a_password_in_the_address_is_stored_nowhere(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "s"
-    options = {"losses": ["sincere"], "trials": 2, "storage": server, "study": "secret", "out": out, "quiet": True}
-    code = f"import sincere; from tests.tuning.analytic import bowl; sincere.search(objective=bowl, **{options!r})"
-    code = code.replace("PosixPath", "str")
-    command = [sys.executable, "-c", code, f"--storage={server}"]
-    subprocess.run(command, check=True, cwd=Path(__file__).parents[2])
+    monkeypatch.setattr(sys, "argv", ["sincere", "search", f"--storage={server}"])
+    run(out, trials=2, storage=server, study="secret")
     texts = [path.read_bytes() for path in out.rglob("*") if path.is_file()]
     assert texts
     assert not any(PASSWORD.encode() in text for text in texts)

@@ -46,7 +46,7 @@ class PrunedError(Exception):
 
 
 class FailedTrialError(Exception):
-    """These settings cannot be trained; an objective raises it, and the search goes on with others."""
+    """These settings cannot be trained; an objective raises it, and the search continues with others."""
 
 
 class LostTrialError(Exception):
