@@ -24,12 +24,14 @@ from sincere.tuning.winner import find_winner
         ("temperature=0.02:0.5", 0.5, "temperature=0.12:2"),
         ("temperature=0.02:0.5", 0.1, None),
         ("head=mlp,linear", "mlp", None),
+        ("epsilon=0:1", 0.0, None),
+        ("epsilon=0,0.1,0.2", 0.0, None),
     ],
 )
 def test_what_to_try_next_can_be_tried(space: str, value: Any, expected: str | None) -> None:
     (dimension,) = parse_space([space]).values()
     row = TrialRow(loss="sincere", number=0, state="complete", value=0.9, settings={dimension.name: value})
-    found = find_winner("sincere", [dimension], [row], n_validation=100, importance={}, least={})
+    found = find_winner("sincere", [dimension], [row], n_validation=100, importance={})
     assert [edge.next for edge in found.edges] == ([] if expected is None else [expected])
 
 
@@ -37,5 +39,5 @@ def test_all_right_still_has_a_standard_error() -> None:
     dimension = Dimension(name="temperature", low=0.02, high=0.5, log=True)
     rows = [TrialRow(loss="sincere", number=i, state="complete", value=value, settings={"temperature": 0.1})
             for i, value in enumerate((1.0, 0.995, 0.9))]  # fmt: skip
-    found = find_winner("sincere", [dimension], rows, n_validation=200, importance={}, least={})
+    found = find_winner("sincere", [dimension], rows, n_validation=200, importance={})
     assert (found.trial, found.n_close) == (0, 1)

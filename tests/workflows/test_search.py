@@ -20,6 +20,7 @@ from sincere.records.search import SearchResults
 from sincere.report.search_page import write_search_report
 from sincere.training import fit as fit_module
 from sincere.training.interruption import InterruptedRunError
+from sincere.workflows import assembly
 from tests.workflows.conftest import QUICK, blobs
 
 GRID: dict[str, Any] = {
@@ -209,7 +210,23 @@ def test_the_data_are_found_from_another_folder(data: str, tmp_path: Path, monke
     sincere.compare(tuned="../s", out="c", quiet=True)
 
 
-def test_frozen_features_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frozen_features_are_computed_once_for_all_trials(
+    data: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, original = list[str](), assembly.with_features
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        calls.append("features")
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(assembly, "with_features", counted)
+    found = sincere.search(data=data, weights=finished / "model.safetensors", freeze=True, out=tmp_path / "s", **GRID)
+    assert found is not None
+    assert len(found.trials) == 12
+    assert calls == ["features"]
+
+
+def test_ready_made_features(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     labels = np.arange(90) % 3
     features = (labels[:, None] + generator.normal(0, 0.7, (90, 6))).astype(np.float32)

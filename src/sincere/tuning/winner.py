@@ -21,7 +21,6 @@ def find_winner(
     *,
     n_validation: int,
     importance: dict[str, float],
-    least: dict[str, float],
 ) -> LossSearch:
     """Return the best trial of a loss; among equal ones, that nearest to the middle of what was searched.
 
@@ -31,7 +30,6 @@ def find_winner(
         trials: Its trials.
         n_validation: Number of held-out images that decide.
         importance: Share of each setting in the differences between trials.
-        least: Smallest values that make sense, by setting: the end of a range there is no edge.
 
     Raises:
         DataError: No trial is complete; the message has the reason of the first that failed.
@@ -45,7 +43,7 @@ def find_winner(
     best = min(complete, key=lambda trial: (-(trial.value or 0.0), _distance(space, trial), trial.number))
     value = best.value or 0.0
     error = _standard_error(value, n_validation)
-    edges = [_edge(dimension, best.settings[dimension.name], least.get(dimension.name)) for dimension in space]
+    edges = [_edge(dimension, best.settings[dimension.name]) for dimension in space]
     return LossSearch(
         loss=loss,
         space=tuple(space),
@@ -72,14 +70,12 @@ def _distance(space: Sequence[Dimension], trial: TrialRow) -> float:
     return max((abs(position - 0.5) for position in positions if position is not None), default=0.0)
 
 
-def _edge(dimension: Dimension, value: Value, least: float | None) -> Edge | None:
+def _edge(dimension: Dimension, value: Value) -> Edge | None:
     """Return at which end of its range a value lies, and where to look next; None within the range."""
     position = dimension.position(value)
     if position is None or EDGE < position < 1 - EDGE:
         return None
     end: End = "low" if position <= EDGE else "high"
-    if end == "low" and least is not None and float(value) <= least:
-        return None
     for factor in FACTORS:
         text = _next(dimension, end, factor).written()
         with suppress(ValueError):

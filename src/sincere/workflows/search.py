@@ -96,7 +96,7 @@ def run_search(
         raise InputValueError("search: final models are trained; leave out final for an objective of your own")
     try:
         if request.worker:
-            _help(request, messages, objective)
+            _run_worker(request, messages, objective)
             return None
         results = _search(request, messages, objective)
     except InterruptedRunError as stopped:
@@ -156,7 +156,7 @@ def _final(request: SearchRequest, results: SearchResults, messages: Messages) -
         run_comparison(final, messages)
 
 
-def _help(request: SearchRequest, messages: Messages, objective: Objective | None) -> None:
+def _run_worker(request: SearchRequest, messages: Messages, objective: Objective | None) -> None:
     """Run trials of a study that another process has made, with its settings."""
     path = request.folder() / STUDY
     if request.storage is None and not path.exists():

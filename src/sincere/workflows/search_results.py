@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from sincere.catalog import LOSSES
 from sincere.errors import DataError
 from sincere.records.manifest import make_manifest
 from sincere.records.search import SEARCH, LossSearch, SearchResults, TrialRow
@@ -47,7 +46,6 @@ def search_results(
         data = objective.data
         n_train, n_validation = map(len, data.validation_split(request.validation, seed=request.seeds[0]))
         device, noun, digest, name = str(objective.fabric.device), data.noun, data.digest, data.name
-    least = {own.name: own.least for loss in LOSSES.values() for own in loss.hyper_parameters}
     found = [
         find_winner(
             study.loss,
@@ -55,7 +53,6 @@ def search_results(
             study.rows(),
             n_validation=n_validation,
             importance=study.importance(),
-            least=least,
         )
         for study in studies
     ]
