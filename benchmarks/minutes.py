@@ -1,8 +1,9 @@
 """`python -m benchmarks.minutes --runs LOSS:MINUTES:SEED ...`: what `sincere train --minutes` reaches on CIFAR-10.
 
-Each run is `sincere train` with default settings but for the loss, the minutes and `--weight-decay`, in float32, then
+Each run is `sincere train` with default settings but for the loss, the minutes and `--settings`, in float32, then
 `sincere evaluate` on the test part. Cross-entropy has the same network, with ten outputs in place of the embedding.
-`--classes cat dog` is the paper's CIFAR-2. Interrupted runs are resumed. Adds them to results/minutes.json.
+`--classes cat dog` is the paper's CIFAR-2. With `--epochs`, a run has as many epochs as another one that was planned by
+minutes, perhaps on another machine. Interrupted runs are resumed. Adds them to results/minutes.json.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import sincere
-from benchmarks.measure import RESULTS, write
+from benchmarks.measure import RESULTS, machine, write
 from sincere.catalog import LOSSES, loss_title
 from sincere.data.catalog import load_dataset
 from sincere.report.figure_files import save_figure
@@ -42,24 +43,20 @@ def measure(
     seed: int,
     *,
     classes: list[str] | None,
-    weight_decay: float | None,
+    settings: dict[str, float],
+    epochs: int | None,
+    threads: int | None,
     folder: Path,
 ) -> dict[str, Any]:
     """Train and evaluate one run; return its results."""
-    options: dict[str, Any] = {
-        "data": data,
-        "seed": seed,
-        "minutes": minutes,
-        "precision": PRECISION,
-        "classes": classes,
-        "weight_decay": weight_decay,
-    }
+    options: dict[str, Any] = {"data": data, "seed": seed, "precision": PRECISION, "classes": classes, **settings}
+    options |= {"minutes": minutes} if epochs is None else {"epochs": epochs, "threads": threads}
     if loss == CROSS_ENTROPY:
         options |= {"loss": class_scores_loss, "dim": len(classes or load_dataset(data).class_names), "head": "linear"}
     else:
         options["loss"] = loss
     name = f"{loss}-{minutes:g}-{seed}" + (f"-{'-'.join(classes)}" if classes else "")
-    name += f"-{weight_decay:g}" if weight_decay is not None else ""
+    name += "".join(f"-{key}-{value:g}" for key, value in settings.items())
     started = time.monotonic()
     out = folder / name
     resume = (out / "config.toml").exists()
@@ -74,8 +71,10 @@ def measure(
         "minutes": minutes,
         "seed": seed,
         "classes": classes,
-        "weight_decay": weight_decay,
+        "settings": settings,
+        "machine": machine(),
         "epochs": run.epochs,
+        "planned_by_minutes": epochs is None,
         "train_seconds": run.seconds,
         "wall_seconds": None if resume else wall_seconds,
         "train_loss": run.train_loss,
@@ -89,7 +88,7 @@ def figure(runs: list[dict[str, Any]]) -> alt.HConcatChart:
     points = [
         {"loss": loss_title(run["loss"]), "minutes": run["minutes"], "seed": run["seed"], **values}
         for run in runs
-        if run["classes"] is None and run.get("weight_decay") is None
+        if run["classes"] is None and not run["settings"]
         for values in [{name: run["metrics"][name]["estimate"] for name in ("knn1", "margin")}]
     ]
     titles = list(COLOURS)
@@ -111,9 +110,13 @@ def main() -> None:
     parser.add_argument("--cifar10", type=Path, default=Path("data/cifar10.npz"))
     parser.add_argument("--runs", nargs="+", required=True, metavar="LOSS:MINUTES:SEED", help="sincere:10:0")
     parser.add_argument("--classes", nargs="+", help="only these classes")
-    parser.add_argument("--weight-decay", type=float, help="in place of the default")
+    parser.add_argument("--settings", nargs="+", default=[], metavar="NAME=NUMBER", help="in place of the defaults")
+    parser.add_argument("--epochs", type=int, help="in place of those that fit into the minutes")
+    parser.add_argument("--threads", type=int, help="with --epochs: CPU threads")
     parser.add_argument("--folder", type=Path, default=Path("runs/minutes"), help="where runs are kept")
     options = parser.parse_args()
+    pairs = (text.split("=") for text in options.settings)
+    settings = {name: float(value) if "." in value else int(value) for name, value in pairs}
     for text in options.runs:
         loss, minutes, seed = text.split(":")
         found = measure(
@@ -122,12 +125,14 @@ def main() -> None:
             float(minutes),
             int(seed),
             classes=options.classes,
-            weight_decay=options.weight_decay,
+            settings=settings,
+            epochs=options.epochs,
+            threads=options.threads,
             folder=options.folder,
         )
         path = RESULTS / "minutes.json"
         stored = json.loads(path.read_text())["runs"] if path.exists() else []
-        same = ("loss", "minutes", "seed", "classes", "weight_decay")
+        same = ("loss", "minutes", "seed", "classes", "settings")
         others = [run for run in stored if any(run.get(key) != found[key] for key in same)]
         write("minutes", {"runs": [*others, found]})
         save_figure(figure([*others, found]), FIGURES, "minutes", formats=("svg",))

@@ -182,18 +182,21 @@ def minutes(results: dict[str, Any], *, classes: list[str] | None = None) -> str
     runs = [run for run in results["runs"] if run["classes"] == classes]
     order = ["sincere", "supcon", "cross-entropy"]
     rows = []
+    machines = list(dict.fromkeys(described(run) for run in runs))
     for run in sorted(runs, key=lambda run: (run["minutes"], order.index(run["loss"]), run["seed"])):
+        changed = "".join(f", {name.replace('_', ' ')} {value:g}" for name, value in run["settings"].items())
         metrics = {name: Estimate(**value) for name, value in run["metrics"].items()}
         rows.append(
             [
                 f"{run['minutes']:g}",
-                loss_title(run["loss"]),
+                loss_title(run["loss"]) + changed,
                 f"{run['seed']}",
                 f"{run['epochs']}",
                 f"{estimate_text(metrics['knn1'], share=True)} {interval(metrics['knn1'], share=True)}",
                 f"{estimate_text(metrics['margin'], share=False)} {interval(metrics['margin'], share=False)}",
                 f"{run['train_loss']['first']:.2f} / {run['train_loss']['last']:.2f}",
-                "-" if run["wall_seconds"] is None else f"{run['wall_seconds'] / 60:.1f}",
+                f"{run['wall_seconds'] / 60:.1f}" if run["planned_by_minutes"] and run["wall_seconds"] else "-",
+                str(1 + machines.index(described(run))),
             ]
         )
     header = [
@@ -205,8 +208,10 @@ def minutes(results: dict[str, Any], *, classes: list[str] | None = None) -> str
         "margin, test",
         "loss, first / last",
         "minutes in total",
+        "machine",
     ]
-    return f"{markdown(header, rows)}\n\n{described(results)}"
+    notes = " ".join(f"({number}) {text}" for number, text in enumerate(machines, start=1))
+    return f"{markdown(header, rows)}\n\nMachines: {notes}"
 
 
 def frozen_cifar10(results: dict[str, Any]) -> str:
