@@ -173,7 +173,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "--batch-size", "10000"], "sincere: train: batch_size must be at most"),
         (["evaluate"], "sincere: evaluate: RUN is missing; put it before the options\n"),
         (["evaluate", "--ks", "1", "5", "runs/x"], "sincere: evaluate: RUN is missing; put it before the options\n"),
-        (["transfer", "x"], "sincere: transfer: --to is missing; --help explains it\n"),
+        (["transfer", "x"], "sincere: transfer: to is missing: name the other data set, or a recipe\n"),
         (["train", "--resume", "--out", "nowhere"], "sincere: nowhere: holds no run to resume; leave out --resume"),
     ],
 )

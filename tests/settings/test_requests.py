@@ -9,8 +9,9 @@ import pytest
 
 from sincere.errors import DataError, InputValueError
 from sincere.records.config import read_config, read_settings, write_config
+from sincere.settings.evaluation_requests import EvaluateRequest
 from sincere.settings.record import Request
-from sincere.settings.requests import CompareRequest, EvaluateRequest, RunSettings, TrainRequest, differing
+from sincere.settings.requests import CompareRequest, RunSettings, TrainRequest, differing
 from sincere.settings.search_request import SearchRequest
 from sincere.settings.verbs import REQUESTS
 

@@ -10,7 +10,7 @@ from sincere.workflows.finished import finished_comparison
 
 def main(arguments: list[str]) -> None:
     """Compare losses; a comparison that is done already is shown without starting torch."""
-    request = CompareRequest.make_tuned(**given_settings(CompareRequest, arguments))
+    request = CompareRequest.make_complete(**given_settings(CompareRequest, arguments))
     messages = Messages(quiet=request.quiet)
     if finished_comparison(request, messages) is not None:
         return

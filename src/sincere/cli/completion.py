@@ -6,7 +6,7 @@ from cyclopts import App
 
 from sincere.cli import VERBS
 from sincere.cli.flags import add_command, parse_request
-from sincere.settings.requests import CompletionRequest
+from sincere.settings.listing_requests import CompletionRequest
 from sincere.settings.verbs import REQUESTS
 
 

@@ -8,7 +8,7 @@ from sincere.cli.flags import parse_request
 from sincere.data.catalog import DATASETS
 from sincere.data.load_options import LoadOptions
 from sincere.messages import Messages
-from sincere.settings.requests import DatasetsRequest
+from sincere.settings.listing_requests import DatasetsRequest
 
 
 def main(arguments: list[str]) -> None:

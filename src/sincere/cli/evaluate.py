@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sincere.cli.flags import parse_request
-from sincere.settings.requests import EvaluateRequest
+from sincere.settings.evaluation_requests import EvaluateRequest
 
 
 def main(arguments: list[str]) -> None:

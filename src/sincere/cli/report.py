@@ -8,7 +8,7 @@ from sincere.messages import Messages
 from sincere.records.files import EVALUATION_LOCK, locked
 from sincere.records.results import RESULTS
 from sincere.records.search import SEARCH
-from sincere.settings.requests import ReportRequest
+from sincere.settings.evaluation_requests import ReportRequest
 
 
 def main(arguments: list[str]) -> None:

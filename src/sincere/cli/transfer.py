@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from sincere.cli.flags import parse_request
-from sincere.settings.requests import TransferRequest
+from sincere.cli.flags import given_settings
+from sincere.settings.evaluation_requests import TransferRequest
 
 
 def main(arguments: list[str]) -> None:
     """Evaluate a run on another data set."""
-    request = parse_request(TransferRequest, arguments)
+    request = TransferRequest.make_complete(**given_settings(TransferRequest, arguments))
     from sincere.workflows.transfer import run_transfer
 
     run_transfer(request)

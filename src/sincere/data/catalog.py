@@ -31,6 +31,7 @@ class NamedSet:
         n_classes: Number of classes.
         side: Side of the images in pixels; None where they vary.
         folder: Path below the root of all data sets, in torchvision's layout; None where it ships with a package.
+        arrays: Name of an .npz file below that root that may stand for the folder; None where none may.
         content: Content hash of data that a caller has given in Python; None for others.
     """
 
@@ -41,21 +42,33 @@ class NamedSet:
     n_classes: int
     side: int | None
     folder: str | None
+    arrays: str | None = None
     content: str | None = None
 
     def on_disk(self, root: Path) -> bool:
         """Return whether the data set can be loaded without a download."""
-        return self.folder is None or (root / self.folder).is_dir()
+        return self.folder is None or (root / self.folder).is_dir() or self.array_file(root) is not None
+
+    def array_file(self, root: Path) -> Path | None:
+        """Return the .npz file that stands for the data set where torchvision's folder is missing, if there is one."""
+        if self.arrays is None or (self.folder is not None and (root / self.folder).is_dir()):
+            return None
+        path = root / self.arrays
+        return path if path.is_file() else None
 
 
 PARQUET = (".parquet", ".pq")  # suffixes
 _NAMED = "sincere.data.torchvision_sets"
+# Folders, and files that may stand for them.
+_CIFAR10 = ("cifar-10-batches-py", "cifar10.npz")
+_CIFAR100 = ("cifar-100-python", "cifar100.npz")
+_FASHION = ("FashionMNIST", "fashion-mnist.npz")
 DATASETS: dict[str, NamedSet] = {
     "digits": NamedSet(f"{_NAMED}:digits", "handwritten digits, grey, in scikit-learn", 1438, 359, 10, 8, None),
-    "cifar2": NamedSet(f"{_NAMED}:cifar2", "cats and dogs of CIFAR-10", 10000, 2000, 2, 32, "cifar-10-batches-py"),
-    "cifar10": NamedSet(f"{_NAMED}:cifar10", "animals and vehicles", 50000, 10000, 10, 32, "cifar-10-batches-py"),
-    "cifar100": NamedSet(f"{_NAMED}:cifar100", "things of all kinds", 50000, 10000, 100, 32, "cifar-100-python"),
-    "fashion-mnist": NamedSet(f"{_NAMED}:fashion_mnist", "clothes, grey", 60000, 10000, 10, 28, "FashionMNIST"),
+    "cifar2": NamedSet(f"{_NAMED}:cifar2", "cats and dogs of CIFAR-10", 10000, 2000, 2, 32, *_CIFAR10),
+    "cifar10": NamedSet(f"{_NAMED}:cifar10", "animals and vehicles", 50000, 10000, 10, 32, *_CIFAR10),
+    "cifar100": NamedSet(f"{_NAMED}:cifar100", "things of all kinds", 50000, 10000, 100, 32, *_CIFAR100),
+    "fashion-mnist": NamedSet(f"{_NAMED}:fashion_mnist", "clothes, grey", 60000, 10000, 10, 28, *_FASHION),
     "imagenet100": NamedSet(f"{_NAMED}:imagenet100", "your copy, as folders", 128856, 5000, 100, None, "imagenet100"),
     "pets": NamedSet(f"{_NAMED}:pets", "breeds of cats and dogs", 3680, 3669, 37, None, "oxford-iiit-pet"),
     "dtd": NamedSet(f"{_NAMED}:dtd", "textures, partition 1", 1880, 1880, 47, None, "dtd"),

@@ -29,11 +29,14 @@ def source_digest(data: str, data_dir: Path | None = None, *, may_be_plain: bool
     if data in DATASETS:
         if DATASETS[data].content is not None:
             return DATASETS[data].content
-        below = DATASETS[data].folder
-        root = (data_dir or settings.root) / (below or "")
-        if below is None or not root.is_dir():
+        below, where = DATASETS[data].folder, data_dir or settings.root
+        arrays, root = DATASETS[data].array_file(where), where / (below or "")
+        if arrays is not None:
+            files, subject = file_list(where, [os.fsencode(arrays.name)]), arrays
+        elif below is None or not root.is_dir():
             return None
-        files, subject = file_list(root, files_below(root, images_only=False)), root
+        else:
+            files, subject = file_list(root, files_below(root, images_only=False)), root
     elif path.is_dir():
         plain = may_be_plain and not has_class_folders(path)
         files, subject = file_list(path, files_below(path)) if plain else folder_files(path), path

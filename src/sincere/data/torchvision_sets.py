@@ -20,6 +20,7 @@ from sincere.data.folder import load_folder
 from sincere.data.image_files import files_dataset
 from sincere.data.listing import file_list
 from sincere.data.load_options import LoadOptions
+from sincere.data.npz import load_npz
 from sincere.data.pixel_storage import place_images
 from sincere.data.splits import stratified_split
 from sincere.errors import DataError, first_line
@@ -113,7 +114,13 @@ def cars(settings: LoadOptions) -> Dataset:
 
 
 def _arrays(name: str, kind: str, settings: LoadOptions, statistics: Statistics) -> Dataset:
-    """Load a torchvision data set that is stored as arrays."""
+    """Load a torchvision data set that is stored as arrays, or the .npz file that stands for it."""
+    if (path := DATASETS[name].array_file(settings.root)) is not None:
+        data = load_npz(path, settings)
+        n_channels = data.train.items.shape[1]
+        if n_channels != len(statistics[0]) or data.train.are_features:
+            raise DataError(f"{name}: {path} must hold images with {len(statistics[0])} channels")
+        return replace(data, name=name, mean=statistics[0], std=statistics[1])
     _download(name, kind, settings)
     sets = []
     for train in (True, False):

@@ -23,7 +23,6 @@ from sincere.evaluation.model_outputs import Metric, ModelOutputs
 from sincere.records.tensors import read_tensors, write_tensors
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # regularisation of the fast probe
-RATES = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 200.0)  # learning rates of the paper's probe
 # Values up to which one thread is faster than two, whose small steps wait for each other; on a busy machine, for long.
 MOST_SINGLE_THREADED = 20_000_000
 EPOCHS, DECAY_AFTER, DECAY = 100, (60, 75, 90), 0.2
@@ -148,7 +147,7 @@ def paper_probe(
     *,
     n_features: int,
     n_classes: int,
-    rates: Sequence[float] = RATES,
+    rates: Sequence[float],
     epochs: int = EPOCHS,
     weight_decay: float = 0.0,
 ) -> Probe:

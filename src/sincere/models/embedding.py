@@ -121,6 +121,17 @@ class EmbeddingModel(nn.Module):
         embeddings = normalize(self._project(features).float(), dim=1)
         return torch.cat([embeddings, embeddings if self.spec.frozen else features.float()], dim=1)
 
+    def at_size(self, size: int) -> EmbeddingModel:
+        """Return the same network for input of another size; the encoder must take it.
+
+        Raises:
+            InputValueError: The model takes ready-made features.
+        """
+        if self.spec.n_features is not None:
+            raise InputValueError(checks.wording("model", "size must not be set for ready-made features", size))
+        model = EmbeddingModel(self.spec.model_copy(update={"size": size}), self.encoder, self.head, origin=self.origin)
+        return model.train(self.training)
+
     def describe(self) -> str:
         """Return one line with the encoder, its size and stem, the input, the head and where its weights came from."""
         if self.spec.n_features is not None:

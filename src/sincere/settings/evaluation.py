@@ -9,6 +9,8 @@ from pydantic import Field
 from sincere.catalog import DEFAULT_METRICS, METRICS
 from sincere.settings.record import MANY, Choices, Settings
 
+PROBE_RATES = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 200.0)
+
 
 class EvaluationSettings(Settings):
     """What is measured of a model."""
@@ -24,6 +26,10 @@ class EvaluationSettings(Settings):
     """Linear probe. fast: logistic regression on features; paper: SGD on augmented images, much slower."""
     probe_epochs: int = Field(default=100, ge=1, le=MANY)
     """Epochs of the paper's linear probe."""
+    probe_rates: tuple[Annotated[float, Field(gt=0, le=MANY)], ...] = Field(default=PROBE_RATES, min_length=1)
+    """Learning rates of the paper's linear probe; the best on a tenth of the training images is taken."""
+    probe_weight_decay: float = Field(default=1e-4, ge=0, le=1)
+    """Weight decay of the paper's linear probe."""
     resamples: int = Field(default=1000, ge=100, le=MANY)
     """Bootstrap resamples of the test images."""
 

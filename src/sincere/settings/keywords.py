@@ -104,6 +104,7 @@ class TrainKeywords(
     """Learn an embedding from labelled images."""
 
     seed: int
+    recipe: str | None
     out: str | Path | None
     resume: bool
     overwrite: bool
@@ -126,6 +127,8 @@ class EvaluationKeywords(TypedDict, total=False):
     ks: Sequence[int]
     probe: Literal["fast", "paper", "both"]
     probe_epochs: int
+    probe_rates: Sequence[float]
+    probe_weight_decay: float
     resamples: int
     unknown_data: str | object | None
 
@@ -146,6 +149,7 @@ class CompareKeywords(
     losses: Sequence[str | object]
     seeds: Sequence[int]
     out: str | Path | None
+    recipe: str | None
     tuned: str | Path | None
     overwrite: bool
     checkpoint_minutes: float
@@ -219,4 +223,6 @@ class TransferKeywords(EvaluationKeywords, DevicesKeywords, total=False):
     quiet: bool
     classes: Sequence[str] | None
     skip_bad_images: bool
+    size: int | None
+    recipe: str | None
     out: str | Path | None

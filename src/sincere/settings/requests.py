@@ -1,26 +1,28 @@
-"""The requests: all that each verb can be told to do."""
+"""The requests of training and comparing: all that these verbs can be told to do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from sincere.catalog import COMPARED_LOSSES, LOSSES, PYTHON
 from sincere.errors import InputValueError
+from sincere.recipes import EXPERIMENTS
+from sincere.recipes import RUNS as RUN_RECIPES
 from sincere.records.comparison import RUNS
 from sincere.records.config import CONFIG, read_config
 from sincere.records.files import file_sha256
 from sincere.records.search import SearchResults
-from sincere.settings.data import DATA_HELP, DataSettings, source_name
+from sincere.settings.data import DataSettings, source_name
 from sincere.settings.evaluation import EvaluationSettings
 from sincere.settings.loss import LossSettings, NamedLossSettings
-from sincere.settings.machine import ClusterSettings, DevicesSettings
+from sincere.settings.machine import ClusterSettings
 from sincere.settings.model import ModelSettings
 from sincere.settings.optimisation import BatchSettings, OptimisationSettings, ValidationSettings
-from sincere.settings.record import MANY, Choices, Positional, Request, Seed, named_folder
+from sincere.settings.record import MANY, Choices, Request, Seed, named_folder
 
 # Settings that say where a run is computed, not what it is: they may differ when it is resumed.
 PLACEMENT = {"data", "data_dir", "weights", "device", "devices", "nodes", "threads"}
@@ -76,6 +78,7 @@ class TrainRequest(RunSettings):
         ("sincere train", "learns the embedded digits in less than a minute"),
         ("sincere train --data photos/ --encoder resnet18", "takes a folder of class folders"),
         ("sincere train --data cifar10.npz --classes cat dog --epochs 20", "takes two classes of a file of arrays"),
+        ("sincere train --recipe cifar10-sincere", "one of the paper's runs"),
         ("sincere train --resume --out runs/digits-sincere-0", "resumes a run with its own settings"),
     )
     most_used: ClassVar[tuple[str, ...]] = (
@@ -91,6 +94,8 @@ class TrainRequest(RunSettings):
         "resume",
     )
 
+    recipe: Annotated[str | None, Choices(RUN_RECIPES)] = None
+    """Take the settings of one of the paper's runs, such as cifar10-sincere, but for those that are given."""
     out: Path | None = None
     """Folder of the run. Default: runs/<data>-<loss>-<seed>."""
     resume: bool = False
@@ -112,8 +117,11 @@ class TrainRequest(RunSettings):
 
     @classmethod
     def make_or_resume(cls, /, **settings: Any) -> Self:
-        """Return a checked request; one that resumes a run has the run's settings, but for those that are given."""
+        """Return a checked request; settings that are not given are those of a resumed run, or of a recipe."""
         request = cls.make(**settings)
+        if request.recipe is not None:
+            settings = {**RUN_RECIPES.settings(request.recipe), **settings}
+            request = cls.make(**settings)
         if request.resume and (request.folder() / CONFIG).exists():
             given = {name: value for name, value in settings.items() if name != "minutes"}  # the run has its epochs
             return cls.make(**{**read_config(request.folder()), **given})
@@ -137,6 +145,7 @@ class CompareRequest(Request):
         ("sincere compare --data photos/ --seeds 0 1 2", "takes a folder of class folders and three seeds"),
         ("sincere compare --data cifar10.npz --classes cat dog --losses sincere supcon", "two classes, two losses"),
         ("sincere compare --tuned runs/digits-search --seeds 0 1 2", "each loss at its own best of a search"),
+        ("sincere compare --recipe cifar10", "the paper's experiment, each loss with its own settings"),
     )
     most_used: ClassVar[tuple[str, ...]] = (
         "data",
@@ -165,6 +174,9 @@ class CompareRequest(Request):
     """Random seeds: one run of each loss for each seed. Three or more compare the losses, not only these models."""
     out: Path | None = None
     """Folder of the comparison. Default: runs/<data>-comparison."""
+    recipe: Annotated[str | None, Choices(EXPERIMENTS)] = None
+    """Take the settings of one of the paper's experiments, such as cifar10, with those of each loss and its seeds, but
+    for those that are given."""
     tuned: Path | None = None
     """Folder of a `sincere search`: each loss has its own best settings of it. The others are those of the search, too,
     but for those that are given."""
@@ -182,21 +194,25 @@ class CompareRequest(Request):
     @model_validator(mode="after")
     def _fitting(self) -> Self:
         check_views(self.losses, self.batches.n_views)
+        if self.recipe is not None and self.tuned is not None:
+            raise ValueError("recipe and tuned both say what settings each loss has; give one of them")
         return self
 
     def folder(self) -> Path:
         """Return the folder of the comparison."""
-        return self.out or Path("runs") / f"{source_name(self.data.source)}-comparison"
+        return self.out or Path("runs") / f"{self.recipe or source_name(self.data.source)}-comparison"
 
     @classmethod
-    def make_tuned(cls, /, **settings: Any) -> Self:
-        """Return a checked request; one of tuned losses has the settings of their search, but for those given.
+    def make_complete(cls, /, **settings: Any) -> Self:
+        """Return a checked request; settings that are not given are those of the recipe or the search, if any.
 
         Raises:
             DataError: There is no finished search.
-            InputValueError: A setting is wrong, or was searched and cannot be given.
+            InputValueError: A setting is wrong, or each loss has its own value of it and it cannot be given.
         """
         request = cls.make(**settings)
+        if request.recipe is not None:
+            return cls._by_recipe(request.recipe, settings)
         if request.tuned is None:
             return request
         search = SearchResults.read(request.tuned)
@@ -208,12 +224,25 @@ class CompareRequest(Request):
         losses = [found.loss for found in search.losses]
         return cls.make(**{**shared, "losses": losses, **settings})
 
-    def tuned_settings(self) -> dict[str, dict[str, Any]]:
-        """Return the best settings of each loss by its search; empty without one.
+    @classmethod
+    def _by_recipe(cls, name: str, given: dict[str, Any]) -> Self:
+        """Return the request of a recipe, but for the settings that are given."""
+        recipe = EXPERIMENTS[name]
+        if both := sorted(recipe.own_settings() & given.keys()):
+            remedy = "leave it out, or name single runs: sincere train --recipe"
+            raise InputValueError(f"compare: in the recipe {name} each loss has its own {both[0]}; {remedy}")
+        shared = {**recipe.settings, **recipe.evaluation, "losses": list(recipe.losses), "seeds": list(recipe.seeds)}
+        return cls.make(**{**shared, **given})
+
+    def own_settings(self) -> dict[str, dict[str, Any]]:
+        """Return the settings of each loss by its recipe or its search; empty without one.
 
         Raises:
             DataError: There is no finished search, or it is not about a loss.
         """
+        if self.recipe is not None:
+            own = EXPERIMENTS[self.recipe].losses
+            return {loss: own.get(loss, {}) for loss in self.losses} if any(own.values()) else {}
         if self.tuned is None:
             return {}
         search = SearchResults.read(self.tuned)
@@ -236,129 +265,19 @@ class CompareRequest(Request):
             checkpoint_minutes=self.checkpoint_minutes,
             quiet=self.quiet,
         )
-        tuned = self.tuned_settings()
-        return request.replaced(**tuned[loss]) if tuned else request
+        own = self.own_settings()
+        return request.replaced(**own[loss]) if own else request
 
     def identity(self) -> dict[str, Any]:
         """Return what decides its results, to tell whether it has been done already."""
         values = self.flat()
-        for name in ("out", "overwrite", "checkpoint_minutes", "quiet"):
+        for name in ("recipe", "out", "overwrite", "checkpoint_minutes", "quiet"):
             del values[name]
         source, weights = Path(self.data.source), self.model.weights
         values["data"] = str(source.resolve()) if source.exists() else self.data.source
         if weights is not None:
             values.update(weights=str(weights.resolve()), weights_sha256=file_sha256(weights))
-        return {**values, "tuned": self.tuned_settings() or None}
-
-
-class MeasureRequest(Request):
-    """What evaluations on the run's own data and on other data share."""
-
-    run: Annotated[Path, Positional()]
-    """Folder of the run."""
-    evaluation: EvaluationSettings = EvaluationSettings()
-    machine: DevicesSettings = DevicesSettings()
-    data_dir: Path | None = None
-    """Folder of named data sets. Default: as in training."""
-    seed: Seed = 0
-    """Random seed of the bootstrap, and of the images held out to choose a probe's regularisation."""
-    report: bool = True
-    """Write report.html and figures/ as well."""
-    quiet: bool = False
-    """Print nothing but warnings, to stderr."""
-
-
-class EvaluateRequest(MeasureRequest):
-    """Evaluate the model of a run on the test part of its data: every metric with its confidence interval.
-
-    Writes results.json, per_image.npz, embeddings.safetensors, the linear classifier and report.html into the run. A
-    run that is not finished is evaluated at its last checkpoint.
-    """
-
-    verb: ClassVar[str] = "evaluate"
-    most_used: ClassVar[tuple[str, ...]] = ("metrics", "ks", "probe", "data", "device", "report")
-    examples: ClassVar[tuple[tuple[str, str], ...]] = (
-        ("sincere evaluate runs/digits-sincere-0", "evaluates a run"),
-        ("sincere evaluate runs/photos-sincere-0 --data /new/photos", "evaluates a run whose data have moved"),
-    )
-
-    data: Annotated[str | None, Choices((), paths=True)] = None
-    """Where the run's data are now, if they have moved."""
-    skip_bad_images: bool = False
-    """Leave out images that cannot be read, instead of stopping; on, where the run was trained so."""
-
-
-class TransferRequest(MeasureRequest):
-    """Evaluate the model of a run on another data set, with probes and neighbours from its training part.
-
-    Writes the same files as `sincere evaluate` into the run's transfer/<data>.
-    """
-
-    verb: ClassVar[str] = "transfer"
-    examples: ClassVar[tuple[tuple[str, str], ...]] = (
-        ("sincere transfer runs/digits-sincere-0 --to fashion-mnist", "evaluates a model of digits on clothes"),
-    )
-    most_used: ClassVar[tuple[str, ...]] = ("to", "classes", "out")
-
-    to: Annotated[str, Choices((), paths=True)] = Field(description=f"The other data set: {DATA_HELP}.")
-    classes: tuple[str, ...] | None = None
-    """Only these classes of it."""
-    skip_bad_images: bool = False
-    """Leave out images that cannot be read, instead of stopping."""
-    out: Path | None = None
-    """Folder to write to. Default: the run's transfer/<data>."""
-
-    _out = field_validator("out", mode="before")(named_folder)
-
-    def data(self, *, size: int, data_dir: Path | None) -> DataSettings:
-        """Return how to load the other data set at the model's input size, which is 0 for features."""
-        return DataSettings(
-            data=self.to,
-            classes=self.classes,
-            data_dir=self.data_dir or data_dir,
-            size=size or None,
-            skip_bad_images=self.skip_bad_images,
-        )
-
-
-class ReportRequest(Request):
-    """Write report.html and figures/ again from stored results; nothing is trained or evaluated."""
-
-    verb: ClassVar[str] = "report"
-    takes_config: ClassVar[bool] = False
-    examples: ClassVar[tuple[tuple[str, str], ...]] = (
-        ("sincere report runs/digits-comparison", "writes the report of a comparison"),
-    )
-
-    folder: Annotated[Path, Positional()]
-    """Folder that holds results.json or search.json: of a run, a comparison, a transfer or a search."""
-    figures: bool = True
-    """Also write the figures as PNG, SVG and PDF."""
-
-
-class DatasetsRequest(Request):
-    """List the data sets known by name: sizes, and whether they are on disk. Starts no download."""
-
-    verb: ClassVar[str] = "datasets"
-    takes_config: ClassVar[bool] = False
-
-    data_dir: Path | None = None
-    """Folder of named data sets. Default: $SINCERE_HOME/datasets or ~/.cache/sincere/datasets."""
-
-
-class CompletionRequest(Request):
-    """Print a script that completes verbs, flags and names in a shell."""
-
-    verb: ClassVar[str] = "completion"
-    takes_config: ClassVar[bool] = False
-    examples: ClassVar[tuple[tuple[str, str], ...]] = (
-        ("sincere completion bash > ~/.local/share/bash-completion/completions/sincere", "for bash"),
-        ('sincere completion zsh > "${fpath[1]}/_sincere"', "for zsh"),
-        ("sincere completion fish > ~/.config/fish/completions/sincere.fish", "for fish"),
-    )
-
-    shell: Annotated[Literal["bash", "zsh", "fish"], Positional()]
-    """Shell."""
+        return {**values, "tuned": self.own_settings() or None}
 
 
 def wants_frozen(settings: RunSettings | CompareRequest) -> bool | None:

@@ -11,8 +11,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
+from sincere.settings.evaluation_requests import EvaluateRequest, TransferRequest
 from sincere.settings.record import Request, Setting, Settings
-from sincere.settings.requests import CompareRequest, EvaluateRequest, TrainRequest, TransferRequest
+from sincere.settings.requests import CompareRequest, TrainRequest
 from sincere.settings.search_request import SearchRequest
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
+from sincere.settings.evaluation_requests import EvaluateRequest, ReportRequest, TransferRequest
+from sincere.settings.listing_requests import CompletionRequest, DatasetsRequest
 from sincere.settings.record import Request
-from sincere.settings.requests import (
-    CompareRequest,
-    CompletionRequest,
-    DatasetsRequest,
-    EvaluateRequest,
-    ReportRequest,
-    TrainRequest,
-    TransferRequest,
-)
+from sincere.settings.requests import CompareRequest, TrainRequest
 from sincere.settings.search_request import SearchRequest
 from sincere.settings.use_requests import EmbedRequest, ExportRequest, LabelsRequest, NearestRequest, PredictRequest
 

@@ -63,7 +63,7 @@ def compare(**settings: Unpack[CompareKeywords]) -> Results:
         DataError: The data or the folder are.
     """
     with named_objects(settings, stores_run=True) as named:
-        request = CompareRequest.make_tuned(**named)
+        request = CompareRequest.make_complete(**named)
         messages = Messages(quiet=request.quiet)
         return finished_comparison(request, messages) or run_comparison(request, messages)
 

@@ -10,8 +10,8 @@ from torch import nn
 from sincere.messages import Messages
 from sincere.records.files import EVALUATION_LOCK
 from sincere.records.results import Results
+from sincere.settings.evaluation_requests import EvaluateRequest
 from sincere.settings.keywords import EvaluateKeywords
-from sincere.settings.requests import EvaluateRequest
 from sincere.settings.signatures import with_signature
 from sincere.workflows.launch import in_turn, locked_by_first, report_lost_processes, speaker, start_processes
 from sincere.workflows.python_objects import given_encoder, named_objects

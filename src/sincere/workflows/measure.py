@@ -37,7 +37,7 @@ from sincere.workflows.class_table import class_table, margin_about
 from sincere.workflows.embedded_data import EmbeddedData, check_finite, embed_part
 from sincere.workflows.run_folder import EMBEDDINGS, PROBES
 
-PROBE_BATCH, PROBE_WEIGHT_DECAY = 128, 1e-4  # the paper's
+PROBE_BATCH = 128  # the paper's
 HELD_OUT = 0.1
 THUMBNAIL, TRAIN_THUMBNAIL = 32, 24  # pixels
 MOST_TRAIN_THUMBNAILS = 6000  # of a map: about 10 MB in colour
@@ -235,8 +235,9 @@ def _paper_probe(
         lambda probe: float(probe.correct(validation.features, validation.labels).mean()),
         n_features=validation.features.shape[1],
         n_classes=len(data.class_names),
+        rates=settings.probe_rates,
         epochs=settings.probe_epochs,
-        weight_decay=PROBE_WEIGHT_DECAY,
+        weight_decay=settings.probe_weight_decay,
     )
 
 

@@ -141,7 +141,7 @@ def _final(request: SearchRequest, results: SearchResults, messages: Messages) -
     folder = request.folder()
     best = {loss: results.best(loss) for loss in request.losses}
     earlier = stored_request(folder / FINAL).get("request", {}).get("tuned")
-    final = CompareRequest.make_tuned(
+    final = CompareRequest.make_complete(
         tuned=folder,
         losses=request.losses,
         seeds=request.seeds[:1],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
@@ -12,8 +13,8 @@ from sincere.messages import Messages
 from sincere.records.files import EVALUATION_LOCK
 from sincere.records.results import Results
 from sincere.settings.data import source_name
+from sincere.settings.evaluation_requests import TransferRequest
 from sincere.settings.keywords import TransferKeywords
-from sincere.settings.requests import TransferRequest
 from sincere.settings.signatures import with_signature
 from sincere.workflows.launch import in_turn, locked_by_first, report_lost_processes, speaker, start_processes
 from sincere.workflows.python_objects import given_encoder, named_objects
@@ -24,18 +25,20 @@ from sincere.workflows.trained_model import check_input, load_data, load_trained
 
 @with_signature(TransferRequest)
 def transfer(
-    run: str | Path, to: object, *, encoder: nn.Module | None = None, **settings: Unpack[TransferKeywords]
+    run: str | Path, to: object | None = None, *, encoder: nn.Module | None = None, **settings: Unpack[TransferKeywords]
 ) -> Results:
     """Evaluate the model of a run on another data set with the settings of `sincere transfer`.
 
-    `to` may be an object, as the data in `train`. `encoder` is a module like the one that the run was given in Python.
+    `to` may be an object, as the data in `train`; a recipe has its own. `encoder` is a module like the one that the run
+    was given in Python.
 
     Raises:
         InputValueError: A setting is wrong.
         DataError: The folder holds no run, or the other data are wrong.
     """
-    with named_objects({"to": to, **settings}) as named, given_encoder(Path(run), encoder):
-        return run_transfer(TransferRequest.make(run=Path(run), **named))
+    other = {} if to is None else {"to": to}
+    with named_objects({**other, **settings}) as named, given_encoder(Path(run), encoder):
+        return run_transfer(TransferRequest.make_complete(run=Path(run), **named))
 
 
 def run_transfer(request: TransferRequest, messages: Messages | None = None) -> Results:
@@ -44,6 +47,8 @@ def run_transfer(request: TransferRequest, messages: Messages | None = None) -> 
     settings = stored_settings(run)
     folder = _free_folder(request)
     trained = load_trained(run)
+    if request.size is not None:
+        trained = replace(trained, model=trained.model.at_size(request.size))
     source = request.data(size=trained.model.spec.size, data_dir=settings.data.data_dir)
     fabric = start_processes(request.machine, caller=request.verb)
     messages = speaker(fabric, messages or Messages(quiet=request.quiet))
@@ -77,7 +82,7 @@ def _free_folder(request: TransferRequest) -> Path:
     Raises:
         DataError: It holds something else, or is a file.
     """
-    name = "-".join([source_name(request.to), *(request.classes or ())]).replace("/", "-")
+    name = "-".join([request.recipe or source_name(str(request.to)), *(request.classes or ())]).replace("/", "-")
     folder = request.out or request.run / TRANSFER / name
     if not folder.exists():
         return folder
