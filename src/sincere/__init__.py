@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sincere.workflows.compare import compare
     from sincere.workflows.evaluate import evaluate
     from sincere.workflows.model import Model, load
+    from sincere.workflows.reproduce import reproduce
     from sincere.workflows.search import search
     from sincere.workflows.train import train
     from sincere.workflows.transfer import transfer
@@ -39,6 +40,7 @@ __all__ = [
     "info_nce_loss",
     "load",
     "load_dataset",
+    "reproduce",
     "repulsion_meter",
     "search",
     "sincere_loss",
@@ -61,6 +63,7 @@ _HOME = {
     "load": "sincere.workflows.model",
     "load_dataset": "sincere.data.catalog",
     "repulsion_meter": "sincere.theory.coefficients",
+    "reproduce": "sincere.workflows.reproduce",
     "search": "sincere.workflows.search",
     "sincere_loss": "sincere.losses.functional",
     "supcon_loss": "sincere.losses.functional",

@@ -22,6 +22,7 @@ VERBS: dict[str, str] = {  # each has a module of its name, and a request in sin
     "search": "find the best hyper-parameters of each loss on held-out images",
     "evaluate": "evaluate the model of a run, with confidence intervals",
     "transfer": "evaluate the model of a run on another data set",
+    "reproduce": "the paper's tables and figures, with our values beside the paper's",
     "predict": "classify new images with the model of a run",
     "embed": "write the embeddings of images to a file",
     "nearest": "show the training images nearest to an image",

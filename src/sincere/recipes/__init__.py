@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 Scale = Literal["paper", "cpu"]
-SCALES: tuple[Scale, ...] = ("paper", "cpu")
+PUBLISHED = "published.toml"
 
 
 class Recipe(BaseModel):
@@ -30,6 +30,7 @@ class Recipe(BaseModel):
         evaluation: Settings of the evaluation that follows, by name.
         losses: Settings in which each loss differs from the others, by name of the loss.
         seeds: Random seeds of its runs.
+        transfers: Settings of each transfer of its models, by a name.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,6 +43,12 @@ class Recipe(BaseModel):
     evaluation: dict[str, Any] = {}
     losses: dict[str, dict[str, Any]]
     seeds: tuple[int, ...] = (0,)
+    transfers: dict[str, dict[str, Any]] = {}
+
+    @property
+    def data(self) -> str:
+        """Name of its data set."""
+        return str(self.settings.get("data") or self.settings["to"])
 
     def of_loss(self, loss: str) -> dict[str, Any]:
         """Return all settings of one of its losses."""
@@ -50,6 +57,32 @@ class Recipe(BaseModel):
     def own_settings(self) -> set[str]:
         """Return the names of the settings that are the losses' own."""
         return {name for own in self.losses.values() for name in own}
+
+
+Values = dict[str, dict[str, float]]  # by data set and loss
+Pairs = dict[str, dict[str, tuple[float, float]]]
+
+
+class Published(BaseModel):
+    """The values of the paper's tables: by data set, then by loss.
+
+    Attributes:
+        margin: Margins.
+        train_loss: Mean loss of the first and the last epoch.
+        knn: 1-NN and 5-NN accuracies in per cent.
+        linear: Accuracies of the linear probe in per cent.
+        transfer: Accuracies of linear probes on encoders of ImageNet-100, in per cent.
+        significant: The losses that the paper marks as significantly better, by table and data set.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    margin: Values
+    train_loss: Pairs
+    knn: Pairs
+    linear: Values
+    transfer: Values
+    significant: dict[str, dict[str, tuple[str, ...]]]
 
 
 class _Names(Mapping[str, Recipe]):
@@ -88,14 +121,20 @@ class _RunNames(_Names):
 @cache
 def all_recipes() -> dict[str, Recipe]:
     """Return every recipe by name."""
-    folder = files(__name__)
-    found = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
-    return {
-        name.removesuffix(".toml"): Recipe(**tomllib.loads((folder / name).read_text(encoding="utf-8")))
-        for name in found
-    }
+    found = sorted(entry.name for entry in files(__name__).iterdir() if entry.name.endswith(".toml"))
+    return {name.removesuffix(".toml"): Recipe(**_read(name)) for name in found if name != PUBLISHED}
+
+
+@cache
+def published() -> Published:
+    """Return the values of the paper's tables."""
+    return Published(**_read(PUBLISHED))
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads((files(__name__) / name).read_text(encoding="utf-8"))
 
 
 EXPERIMENTS = _Names("train")
-RUNS = _RunNames("train")
-PROBES = _Names("transfer")
+RUN_RECIPES = _RunNames("train")
+TRANSFER_RECIPES = _Names("transfer")

@@ -20,19 +20,24 @@ SAME, OTHER = KINDS = ("same class", "another class")
 
 
 def similarity_figure(runs: Sequence[Run]) -> Figure:
-    """Plot similarities to the nearest image of the same and of another class, one panel per loss, as the paper does.
+    """Plot similarities to the nearest image of the same and of another class, one panel per loss, as in the paper."""
+    return histograms_figure("similarity", [(loss_title(run.row.loss), run.row.loss, run.row.margin) for run in runs])
+
+
+def histograms_figure(name: str, entries: Sequence[tuple[str, str, MarginAbout]]) -> Figure:
+    """Plot the similarities of each entry: title, loss, margin.
 
     All panels share their axes. Dashed rules are medians; the bar between them is the margin.
     """
-    margins = [run.row.margin for run in runs]
+    margins = [about for _, _, about in entries]
     domain, width = similarity_axis(margins)
     highest = max((bar["share"] for about in margins for bar in histogram_bars(about, width)), default=1.0)
-    colours = loss_colours([run.row.loss for run in runs])
+    colours = loss_colours([loss for _, loss, _ in entries])
     x = alt.Scale(domain=domain, nice=False)
     y = alt.Scale(domain=[0, 1.12 * highest], nice=False)
     panels = []
-    for i, run in enumerate(runs):
-        about, colour = run.row.margin, colours[run.row.loss]
+    for i, (title, loss, about) in enumerate(entries):
+        colour = colours[loss]
         hue = alt.Color("kind:N", title=None).scale(domain=KINDS, range=[colour, GREY])
         # Named, so that the page can replace the bars by those of one class.
         bars = alt.Chart(alt.InlineData(values=histogram_bars(about, width), name=f"bars-{i}")).mark_bar(
@@ -57,9 +62,8 @@ def similarity_figure(runs: Sequence[Run]) -> Figure:
                 x=alt.X("noise:Q"), x2="target:Q", y=alt.value(5), tooltip=alt.Tooltip("margin:Q", format=".3f")
             ),
         ]
-        name = loss_title(run.row.loss)
-        panels.append(panel(layers, name, f"Similarities under {name}", subtitle=margin_text(about)))
-    return Figure("similarity", tuple(panels))
+        panels.append(panel(layers, title, f"Similarities under {title}", subtitle=margin_text(about)))
+    return Figure(name, tuple(panels))
 
 
 def similarity_axis(margins: Sequence[MarginAbout]) -> tuple[list[float], float]:

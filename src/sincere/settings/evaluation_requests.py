@@ -7,12 +7,14 @@ from typing import Annotated, Any, ClassVar, Self, cast
 
 from pydantic import Field, field_validator, model_validator
 
-from sincere.recipes import PROBES
+from sincere.recipes import TRANSFER_RECIPES
 from sincere.records.config import read_config
-from sincere.settings.data import DATA_HELP, DataSettings
+from sincere.settings.data import DATA_HELP, DataSettings, source_name
 from sincere.settings.evaluation import EvaluationSettings
 from sincere.settings.machine import DevicesSettings
 from sincere.settings.record import Choices, Positional, Request, Seed, named_folder
+
+TRANSFER = "transfer"  # folder in a run
 
 
 class MeasureRequest(Request):
@@ -74,7 +76,7 @@ class TransferRequest(MeasureRequest):
     """Leave out images that cannot be read, instead of stopping."""
     size: int | None = Field(default=None, ge=1, le=4096)
     """Side of the network's input, in pixels. Default: that of the run."""
-    recipe: Annotated[str | None, Choices(PROBES)] = None
+    recipe: Annotated[str | None, Choices(TRANSFER_RECIPES)] = None
     """Take the settings of one of the paper's transfers, such as pets, but for those that are given."""
     out: Path | None = None
     """Folder to write to. Default: the run's transfer/<data>, or transfer/<recipe>."""
@@ -99,7 +101,12 @@ class TransferRequest(MeasureRequest):
         if request.recipe is None:
             return request
         loss = str(read_config(request.run).get("loss"))
-        return cls.make(**{**PROBES[request.recipe].of_loss(loss), **settings})
+        return cls.make(**{**TRANSFER_RECIPES[request.recipe].of_loss(loss), **settings})
+
+    def folder(self) -> Path:
+        """Return the folder to write to."""
+        name = "-".join([self.recipe or source_name(str(self.to)), *(self.classes or ())]).replace("/", "-")
+        return self.out or self.run / TRANSFER / name
 
     def data(self, *, size: int, data_dir: Path | None) -> DataSettings:
         """Return how to load the other data set at the model's input size, which is 0 for features."""

@@ -226,3 +226,23 @@ class TransferKeywords(EvaluationKeywords, DevicesKeywords, total=False):
     size: int | None
     recipe: str | None
     out: str | Path | None
+
+
+class DeviceKeywords(TypedDict, total=False):
+    """The device that computes."""
+
+    device: str
+
+
+class ReproduceKeywords(DeviceKeywords, total=False):
+    """Show our values of the paper's tables and figures beside the paper's."""
+
+    scale: Literal["paper", "cpu"]
+    recipes: Sequence[str] | None
+    train: bool
+    search: bool
+    batch_size: int | None
+    data_dir: str | Path | None
+    threads: int | None
+    out: str | Path | None
+    quiet: bool

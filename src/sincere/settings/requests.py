@@ -10,8 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from sincere.catalog import COMPARED_LOSSES, LOSSES, PYTHON
 from sincere.errors import InputValueError
-from sincere.recipes import EXPERIMENTS
-from sincere.recipes import RUNS as RUN_RECIPES
+from sincere.recipes import EXPERIMENTS, RUN_RECIPES
 from sincere.records.comparison import RUNS
 from sincere.records.config import CONFIG, read_config
 from sincere.records.files import file_sha256

@@ -13,13 +13,14 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from sincere.settings.evaluation_requests import EvaluateRequest, TransferRequest
 from sincere.settings.record import Request, Setting, Settings
+from sincere.settings.reproduce_request import ReproduceRequest
 from sincere.settings.requests import CompareRequest, TrainRequest
 from sincere.settings.search_request import SearchRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Settings for which Python takes objects as well.
 OBJECTS = ("data", "encoder", "loss", "losses", "augmentation", "unknown_data")
-POSITIONAL = ("run", "to")  # arguments that the functions take by position
+POSITIONAL = ("run", "to", "item")  # arguments that the functions take by position
 HEADER = '''"""Keywords of the Python functions, for type checkers and editors.
 
 Generated from the records by `python -m sincere.settings.signatures`: change those.
@@ -59,7 +60,14 @@ def with_signature(record: type[Request]) -> Callable[[F], F]:
 def keywords_source() -> str:
     """Return the text of keywords.py."""
     parts, known = [HEADER], set[str]()
-    for record in (TrainRequest, CompareRequest, SearchRequest, EvaluateRequest, TransferRequest):
+    for record in (
+        TrainRequest,
+        CompareRequest,
+        SearchRequest,
+        EvaluateRequest,
+        TransferRequest,
+        ReproduceRequest,
+    ):
         bases = []
         for concern in record.concerns().values():
             name = concern.__name__.replace("Settings", "Keywords")

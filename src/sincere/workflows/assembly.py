@@ -217,15 +217,22 @@ def _feature_scale(train: Samples) -> float:
     return math.sqrt(squares / (len(train) * train.items.shape[1])) or 1.0
 
 
-def _check_memory(settings: RunSettings, model: EmbeddingModel, train: Samples, device: torch.device) -> None:
-    n_processes = settings.machine.devices * settings.machine.nodes
-    batch_size = min(
-        -(-cast(int, settings.batches.batch_size) // n_processes), settings.batches.micro_batch or sys.maxsize
-    )
+def step_memory(settings: RunSettings, model: EmbeddingModel, train: Samples, device: torch.device) -> int:
+    """Return the approximate memory of a training step on each device, in bytes."""
     trial = train.items.gather(train.positions[: max(TRIAL_VIEWS)]).to(device)
-    n_views = cast(int, settings.batches.n_views)
-    needed = step_bytes(model, trial, batch_size * n_views)
-    options = {"batch_size": batch_size, "n_views": n_views}
+    return step_bytes(model, trial, _images_at_once(settings) * cast(int, settings.batches.n_views))
+
+
+def _images_at_once(settings: RunSettings) -> int:
+    """Return how many images go through the network of each process at once."""
+    n_processes = settings.machine.devices * settings.machine.nodes
+    share = -(-cast(int, settings.batches.batch_size) // n_processes)
+    return min(share, settings.batches.micro_batch or sys.maxsize)
+
+
+def _check_memory(settings: RunSettings, model: EmbeddingModel, train: Samples, device: torch.device) -> None:
+    needed = step_memory(settings, model, train, device)
+    options = {"batch_size": _images_at_once(settings), "n_views": cast(int, settings.batches.n_views)}
     check_memory(needed, free_bytes(device), encoder=cast(str, settings.model.encoder), **options)
 
 

@@ -23,6 +23,7 @@ from sincere.records.log import METRICS, MetricsLog
 from sincere.records.manifest import MANIFEST, make_manifest, write_manifest
 from sincere.records.reference import REFERENCE
 from sincere.records.results import CSV, FIGURE_FORMATS, FIGURE_NAMES, FIGURES, REPORT, RESULTS
+from sincere.settings.evaluation_requests import TRANSFER
 from sincere.settings.requests import RunSettings, TrainRequest, differing
 from sincere.training.checkpoints import BEST, DAMAGED, Checkpoints
 from sincere.training.tensorboard import TENSORBOARD
@@ -35,7 +36,7 @@ SUMMARY_KINDS: dict[str, type | tuple[type, ...]] = {
     "knn1_test": (int, float),
     "data": str,
 }
-EMBEDDINGS, TRANSFER = "embeddings.safetensors", "transfer"
+EMBEDDINGS = "embeddings.safetensors"
 PROBES = {"linear": "linear.safetensors", "linear_paper": "linear_paper.safetensors"}  # classifiers, by their metric
 MEASURED = {RESULTS, CSV, PER_IMAGE, MAP, EMBEDDINGS, *PROBES.values(), REPORT, FIGURES, EVALUATION_LOCK}
 TRAINED = {CONFIG, MANIFEST, METRICS, CHECKPOINTS, TENSORBOARD, SPEC, WEIGHTS, REFERENCE, SUMMARY, LOCK}

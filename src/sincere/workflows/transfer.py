@@ -12,14 +12,13 @@ from sincere.errors import DataError
 from sincere.messages import Messages
 from sincere.records.files import EVALUATION_LOCK
 from sincere.records.results import Results
-from sincere.settings.data import source_name
 from sincere.settings.evaluation_requests import TransferRequest
 from sincere.settings.keywords import TransferKeywords
 from sincere.settings.signatures import with_signature
 from sincere.workflows.launch import in_turn, locked_by_first, report_lost_processes, speaker, start_processes
 from sincere.workflows.python_objects import given_encoder, named_objects
 from sincere.workflows.results import Trainee, finish, measure_and_store
-from sincere.workflows.run_folder import MEASURED, TRANSFER, RunFolder, check_nothing_else
+from sincere.workflows.run_folder import MEASURED, RunFolder, check_nothing_else
 from sincere.workflows.trained_model import check_input, load_data, load_trained, stored_settings, with_unknown
 
 
@@ -82,8 +81,7 @@ def _free_folder(request: TransferRequest) -> Path:
     Raises:
         DataError: It holds something else, or is a file.
     """
-    name = "-".join([request.recipe or source_name(str(request.to)), *(request.classes or ())]).replace("/", "-")
-    folder = request.out or request.run / TRANSFER / name
+    folder = request.folder()
     if not folder.exists():
         return folder
     if not folder.is_dir():

@@ -1,0 +1,178 @@
+"""What is stored of each experiment of a reproduction: results/<name>.json, without weights and data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field
+
+from sincere.errors import DataError
+from sincere.records.files import write_json
+from sincere.records.results import Count, Facts, Number, Record, Results, Seed, Share, Text, read_record
+
+STORED, MEASUREMENTS = "results", "measurements.json"  # folder of these files, and one of them
+CURVE = ("loss", "chance", "floor", "repulsion_share", "seconds")
+
+
+class CurvePoint(Record):
+    """One epoch of a run."""
+
+    epoch: Count
+    """Epoch, from 1."""
+    loss: Number
+    """Mean training loss of the epoch."""
+    chance: Number | None = None
+    """Loss of its last batch if all images were equally similar."""
+    floor: Number | None = None
+    """Loss of its last batch if the classes were perfectly separated."""
+    repulsion_share: Share | None = None
+    """Fraction of the same-class pairs of its last batch that a gradient step pushes apart."""
+    knn1: Share | None = None
+    """Live 1-NN accuracy, in epochs that have it."""
+    seconds: Number | None = None
+    """Time spent training so far."""
+
+    @property
+    def progress(self) -> float | None:
+        """How far the loss is on its way from chance to floor, as a fraction."""
+        if self.chance is None or self.floor is None or self.chance == self.floor:
+            return None
+        return (self.chance - self.loss) / (self.chance - self.floor)
+
+
+class Curve(Record):
+    """The epochs of a run."""
+
+    loss: Text
+    """Loss that it was trained with."""
+    seed: Seed
+    """Random seed of its training."""
+    points: tuple[CurvePoint, ...]
+    """Its epochs."""
+
+
+class Experiment(Record):
+    """The content of results/<name>.json: a comparison by a recipe, or a transfer of its models."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    """Version of this format."""
+    recipe: Text
+    """Recipe that the models were trained by."""
+    transfer: Text | None = None
+    """Name of the transfer in the recipe; null for the models' own data."""
+    results: Results
+    """Metrics with intervals, differences between the losses, histograms of similarities."""
+    curves: tuple[Curve, ...] = ()
+    """Training curve of each run; empty for a transfer."""
+
+    @property
+    def name(self) -> str:
+        """Stem of its file."""
+        return experiment_name(self.recipe, self.transfer)
+
+    def write(self, folder: Path) -> Path:
+        """Write the file into the folder of stored results."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.name}.json"
+        write_json(path, self.model_dump(mode="json", by_alias=True))
+        return path
+
+    @classmethod
+    def read(cls, folder: Path, name: str) -> Self | None:
+        """Read a stored experiment; None if there is none.
+
+        Raises:
+            DataError: It is damaged, or another one.
+        """
+        path = folder / f"{name}.json"
+        try:
+            found = read_record(cls, path, remedy="remove it, or restore it")
+        except FileNotFoundError:
+            return None
+        if found.name != name:
+            raise DataError(f"{path}: holds the results of {found.name}; remove it, or restore it")
+        return found
+
+
+class CostRow(Record):
+    """Time and memory of one loss at one batch size: value and gradient."""
+
+    loss: Text
+    """Name of the loss."""
+    n: Count
+    """Number of embeddings."""
+    seconds: Number
+    """Median time of a step."""
+    peak_bytes: Count
+    """Memory beyond the embeddings, at its peak."""
+
+
+class BoundRow(Record):
+    """Loss and bounds for two Gaussians whose divergence is known."""
+
+    n_noise: Count
+    """Number of negatives, |N|."""
+    divergence: Number
+    """Symmetrised KL divergence J of the two."""
+    loss: Number
+    """Loss of the best score function, by Monte Carlo."""
+    standard_error: Number
+    """Its standard error."""
+    bound: Number
+    """The paper's lower bound on the loss, log|N| - J, or 0."""
+    tighter_bound: Number
+    """log(|N| + 1) - |N| / (|N| + 1) J, or 0."""
+
+
+class Measurements(Record):
+    """The content of results/measurements.json: what needs no training."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    """Version of this format."""
+    costs: tuple[CostRow, ...]
+    """Time and memory of the losses."""
+    bounds: tuple[BoundRow, ...]
+    """Loss and bounds for known divergences."""
+    manifest: Facts
+    """Versions, hardware, command and time."""
+
+    def write(self, folder: Path) -> Path:
+        """Write the file into the folder of stored results."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / MEASUREMENTS
+        write_json(path, self.model_dump(mode="json", by_alias=True))
+        return path
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """Read stored measurements; None if there are none.
+
+        Raises:
+            DataError: They are damaged.
+        """
+        try:
+            return read_record(cls, folder / MEASUREMENTS, remedy="remove it to measure again")
+        except FileNotFoundError:
+            return None
+
+
+def experiment_name(recipe: str, transfer: str | None = None) -> str:
+    """Return the name of an experiment, which is the stem of its file.
+
+    Example:
+        >>> experiment_name("cifar10-small"), experiment_name("cifar10-small", "fashion-mnist")
+        ('cifar10-small', 'cifar10-small-to-fashion-mnist')
+    """
+    return recipe if transfer is None else f"{recipe}-to-{transfer}"
+
+
+def curve_points(rows: Sequence[dict[str, Any]]) -> tuple[CurvePoint, ...]:
+    """Return the rows of metrics.jsonl as points of a curve."""
+    points = []
+    for row in rows:
+        live = next((value for name, value in row.items() if name.startswith("knn1_")), None)
+        values = {name: row[name] for name in CURVE if row.get(name) is not None}
+        points.append(CurvePoint(epoch=row["epoch"], knn1=live, **values))
+    return tuple(points)
