@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import json
-import pickle
-import struct
 import tarfile
 import zlib
-from collections.abc import Callable
 from http.client import IncompleteRead
 from pathlib import Path
 from typing import Any
@@ -18,48 +12,28 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-from scipy.io import savemat
 from torchvision import datasets
 
 from sincere.catalog import AUGMENTATIONS
 from sincere.data.catalog import DATASETS, load_dataset, load_source
+from sincere.data.identity import source_digest
 from sincere.data.load_options import LoadOptions, home
 from sincere.data.views import named_augmentation
 from sincere.errors import DataError, InputTypeError, InputValueError
-
-CIFAR10_CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+from tests.data.made_sets import (
+    CIFAR10_CLASSES,
+    MAKERS,
+    allow_made_flowers,
+    make_cars,
+    make_cifar,
+    make_dtd,
+    make_fashion_mnist,
+    picture,
+)
 
 
 def settings(tmp_path: Path, **changes: Any) -> LoadOptions:
     return LoadOptions(**{"root": tmp_path / "sets", "cache": tmp_path / "cache", "download": False, **changes})
-
-
-def make_cifar(
-    root: Path, monkeypatch: pytest.MonkeyPatch, kind: str, names: list[str], key: str
-) -> dict[str, np.ndarray]:
-    """Write a small CIFAR in torchvision's format, and its checksums into torchvision's lists."""
-    tv = getattr(datasets, kind)
-    generator = np.random.default_rng(0)
-    folder = root / tv.base_folder
-    folder.mkdir(parents=True)
-    pixels: dict[str, np.ndarray] = {}
-
-    def write(name: str, content: object) -> str:
-        data = pickle.dumps(content)
-        (folder / name).write_bytes(data)
-        return hashlib.md5(data).hexdigest()
-
-    for attribute in ("train_list", "test_list"):
-        entries = []
-        for name, _ in getattr(tv, attribute):
-            pixels[name] = generator.integers(0, 256, (2 * len(names), 3072), dtype=np.uint8)
-            labels = [i % len(names) for i in range(2 * len(names))]
-            entries.append([name, write(name, {"data": pixels[name], key: labels})])
-        monkeypatch.setattr(tv, attribute, entries)
-    meta = {**tv.meta, "md5": write(tv.meta["filename"], {tv.meta["key"]: names})}
-    monkeypatch.setattr(tv, "meta", meta)
-    return pixels
 
 
 def test_made_cifar10_and_its_cats_and_dogs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +59,27 @@ def test_made_cifar100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (len(data.train), len(data.test), len(data.class_names)) == (200, 200, 100)
 
 
+def test_an_npz_file_may_stand_for_a_named_set(tmp_path: Path) -> None:
+    root = tmp_path / "sets"
+    root.mkdir()
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
+    labels = np.arange(40) % 10
+    arrays = {"train_images": pixels, "train_labels": labels, "test_images": pixels[:20], "test_labels": labels[:20]}
+    np.savez(root / "cifar10.npz", **arrays, class_names=np.array(CIFAR10_CLASSES))
+    data, pair = (load_source(name, settings(tmp_path)) for name in ("cifar10", "cifar2"))
+    assert DATASETS["cifar2"].on_disk(root)
+    assert (data.name, len(data.train), data.augmentation) == ("cifar10", 40, "paper")
+    assert data.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=1e-4), "the published ones"
+    assert (pair.name, pair.class_names, len(pair.train)) == ("cifar2", ("cat", "dog"), 8)
+    first = source_digest("cifar10", root)
+    assert first == source_digest("cifar2", root) is not None
+    np.savez(root / "cifar10.npz", **arrays | {"train_images": pixels[::-1]}, class_names=np.array(CIFAR10_CLASSES))
+    assert source_digest("cifar10", root) != first
+    np.savez(root / "fashion-mnist.npz", **arrays)
+    with pytest.raises(DataError, match=r"fashion-mnist\.npz must hold images with 1 channels"):
+        load_source("fashion-mnist", settings(tmp_path))
+
+
 def test_a_damaged_download_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_cifar(tmp_path / "sets", monkeypatch, "CIFAR10", CIFAR10_CLASSES, "labels")
     folder = tmp_path / "sets" / "cifar-10-batches-py"
@@ -95,103 +90,17 @@ def test_a_damaged_download_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_made_fashion_mnist(tmp_path: Path) -> None:
-    raw = tmp_path / "sets" / "FashionMNIST" / "raw"
-    raw.mkdir(parents=True)
-    for part, n in (("train", 30), ("t10k", 20)):
-        images = np.full((n, 28, 28), 7, dtype=np.uint8)
-        (raw / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 2051, n, 28, 28) + images.tobytes())
-        labels = (np.arange(n) % 10).astype(np.uint8)
-        (raw / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 2049, n) + labels.tobytes())
+    make_fashion_mnist(tmp_path / "sets")
     data = load_source("fashion-mnist", settings(tmp_path))
     assert data.train.items.shape == (30, 1, 28, 28)
     assert (data.augmentation, data.class_names[0], data.mean) == ("light", "T-shirt/top", (0.28604059,))
-
-
-def picture(path: Path, shade: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (30 + shade % 7, 24), (shade, 10, 200)).save(path, quality=98)
-
-
-def make_pets(root: Path) -> None:
-    base = root / "oxford-iiit-pet"
-    (base / "annotations").mkdir(parents=True)
-    for split, numbers in (("trainval", (1, 2)), ("test", (3,))):
-        lines = [f"{breed}_{i} {c + 1} 1 1" for c, breed in enumerate(("basset_hound", "Sphynx")) for i in numbers]
-        (base / "annotations" / f"{split}.txt").write_text("\n".join(lines) + "\n")
-        for line in lines:
-            picture(base / "images" / f"{line.split()[0]}.jpg", 50)
-
-
-def make_dtd(root: Path) -> None:
-    base = root / "dtd" / "dtd"
-    (base / "labels").mkdir(parents=True)
-    for split, numbers in (("train", (1, 2)), ("val", (3,)), ("test", (4,))):
-        names = [f"{c}/{c}_{i}.jpg" for c in ("banded", "woven") for i in numbers]
-        (base / "labels" / f"{split}1.txt").write_text("\n".join(names) + "\n")
-        for name in names:
-            picture(base / "images" / name, 50)
-
-
-def make_aircraft(root: Path) -> None:
-    base = root / "fgvc-aircraft-2013b" / "data"
-    base.mkdir(parents=True)
-    (base / "variants.txt").write_text("A300\nBoeing 717\n")
-    for split, numbers in (("trainval", (1, 2)), ("test", (3,))):
-        lines = [f"{c}{i} {name}" for c, name in enumerate(("A300", "Boeing 717")) for i in numbers]
-        (base / f"images_variant_{split}.txt").write_text("\n".join(lines) + "\n")
-        for line in lines:
-            picture(base / "images" / f"{line.split()[0]}.jpg", 50)
-
-
-def make_food(root: Path) -> None:
-    base = root / "food-101"
-    (base / "meta").mkdir(parents=True)
-    for split, numbers in (("train", (1, 2)), ("test", (3,))):
-        names = {dish: [f"{dish}/{i}" for i in numbers] for dish in ("apple_pie", "waffles")}
-        (base / "meta" / f"{split}.json").write_text(json.dumps(names))
-        for name in itertools.chain(*names.values()):
-            picture(base / "images" / f"{name}.jpg", 50)
-
-
-def make_flowers(root: Path) -> None:
-    base = root / "flowers-102"
-    for i in range(1, 9):
-        picture(base / "jpg" / f"image_{i:05d}.jpg", 50)
-    savemat(base / "setid.mat", {"trnid": [1, 2, 3, 4], "valid": [5, 6], "tstid": [7, 8]})
-    savemat(base / "imagelabels.mat", {"labels": [1, 2, 1, 2, 1, 2, 1, 2]})
-
-
-def make_cars(root: Path) -> None:
-    base = root / "stanford_cars"
-    (base / "devkit").mkdir(parents=True)
-    kind = [("fname", object), ("class", object)]
-    for part, path in (
-        ("train", base / "devkit" / "cars_train_annos.mat"),
-        ("test", base / "cars_test_annos_withlabels.mat"),
-    ):
-        rows = [(f"{i}.jpg", i % 2 + 1) for i in range(4 if part == "train" else 2)]
-        savemat(path, {"annotations": np.array(rows, dtype=kind)})
-        for name, _ in rows:
-            picture(base / f"cars_{part}" / name, 50)
-    savemat(base / "devkit" / "cars_meta.mat", {"class_names": np.array(["AM General", "Acura"], dtype=object)})
-
-
-MAKERS: dict[str, tuple[Callable[[Path], None], str]] = {
-    "pets": (make_pets, "Basset Hound"),
-    "dtd": (make_dtd, "banded"),
-    "aircraft": (make_aircraft, "A300"),
-    "food101": (make_food, "apple_pie"),
-    "flowers102": (make_flowers, "pink primrose"),
-    "cars": (make_cars, "AM General"),
-}
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_made_file_sets_take_the_split_of_the_paper(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make, first_class = MAKERS[name]
     make(tmp_path / "sets")
-    monkeypatch.setattr(datasets.Flowers102, "_check_integrity", lambda self: True)
-    monkeypatch.setattr(datasets.Flowers102, "classes", ["pink primrose", "orchid"])
+    allow_made_flowers(monkeypatch)
     data = load_source(name, settings(tmp_path, size=8))
     assert DATASETS[name].on_disk(tmp_path / "sets")
     assert (len(data.train), len(data.test), len(data.class_names)) == (4, 2, 2)
@@ -207,8 +116,7 @@ def test_a_listed_file_that_is_missing_is_a_bad_image(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     MAKERS[name][0](tmp_path / "sets")
-    monkeypatch.setattr(datasets.Flowers102, "_check_integrity", lambda self: True)
-    monkeypatch.setattr(datasets.Flowers102, "classes", ["pink primrose", "orchid"])
+    allow_made_flowers(monkeypatch)
     train = [path for path in sorted((tmp_path / "sets").rglob("*.jpg")) if "test" not in path.parent.name]
     train[0].unlink()
     with pytest.raises(DataError, match="cannot be read as an image"):
