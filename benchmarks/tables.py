@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks.measure import RESULTS
 from sincere.catalog import RAW_FEATURES, loss_title
 from sincere.evaluation.geometry import READING
+from sincere.recipes import all_recipes
 from sincere.records.estimates import Estimate
 from sincere.records.results import Record, Results
 from sincere.records.search import SearchResults
@@ -31,6 +32,7 @@ PAGES = (
     "docs/use.md",
     "docs/results.md",
     "docs/search.md",
+    "docs/reproduction.md",
     "docs/scaling.md",
     "docs/promises.md",
 )
@@ -212,6 +214,44 @@ def minutes(results: dict[str, Any], *, classes: list[str] | None = None) -> str
     ]
     notes = " ".join(f"({number}) {text}" for number, text in enumerate(machines, start=1))
     return f"{markdown(header, rows)}\n\nMachines: {notes}"
+
+
+def recipes() -> str:
+    rows = []
+    for scale in ("paper", "cpu"):
+        for name, recipe in all_recipes().items():
+            if recipe.scale != scale or name.endswith("-224"):
+                continue
+            command = "compare" if recipe.verb == "train" else "transfer"
+            transfers = ", ".join(key for key in recipe.transfers if not key.endswith("-224"))
+            losses = ", ".join(map(loss_title, recipe.losses))
+            rows.append([f"`{name}`", scale, command, recipe.form, losses, str(len(recipe.seeds)), transfers])
+    return markdown(["recipe", "scale", "for", "model or probe", "losses", "seeds", "transfers"], rows)
+
+
+def class_sampler(results: dict[str, Any]) -> str:
+    rows = [
+        [
+            row["data"],
+            f"{row['most_over_fewest']:.2f}",
+            f"{row['n_favoured']} of {row['n_classes']}",
+            str(row["never_seen_small_batch"]),
+            f"{100 * row['distinct_share']:.0f}%",
+            f"{100 * row['accuracy_sd']:.2f} points",
+            f"{100 * row['difference_sd']:.2f} points",
+        ]
+        for row in results["rows"]
+    ]
+    header = [
+        "data",
+        f"most over fewest images of a class, batches of {results['batch']}",
+        "classes with more",
+        f"classes never seen, batches of {results['small_batch']}",
+        "test images that were drawn",
+        "standard deviation of an accuracy by the draw",
+        "of a difference",
+    ]
+    return f"{markdown(header, rows)}\n\n{results['draws']:,} draws of test sets."
 
 
 def frozen_cifar10(results: dict[str, Any]) -> str:
@@ -547,6 +587,8 @@ def tables() -> dict[str, str]:
         "recipe": recipe(json.loads((RESULTS / "recipe.json").read_text())),
         "minutes": minutes(json.loads((RESULTS / "minutes.json").read_text())),
         "minutes-cat-dog": minutes(json.loads((RESULTS / "minutes.json").read_text()), classes=["cat", "dog"]),
+        "recipes": recipes(),
+        "class-sampler": class_sampler(json.loads((RESULTS / "class_sampler.json").read_text())),
         "frozen-photos": frozen_photos(json.loads((RESULTS / "frozen.json").read_text())),
         "frozen-cifar10": frozen_cifar10(json.loads((RESULTS / "frozen.json").read_text())),
         "tuned": tuned(json.loads((RESULTS / "tuned.json").read_text())),

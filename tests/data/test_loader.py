@@ -41,6 +41,19 @@ def test_batches_from_any_step_on(loader: ViewLoader) -> None:
     assert list(loader.batches(4, 4)) == []
 
 
+def test_the_end_of_a_run_may_have_other_views(loader: ViewLoader) -> None:
+    plain = view_maker(AUGMENTATIONS["none"], size=8, seed=2)
+    changed = replace(loader, late_views=plain, late_from=6)
+    for step, (before, after) in enumerate(zip(loader.batches(0, 9), changed.batches(0, 9), strict=True)):
+        assert torch.equal(before.ids, after.ids), "the batches stay"
+        assert torch.equal(before.inputs, after.inputs) == (step < 6)
+        if step >= 6:
+            rows = loader.samples.items.gather(after.ids.numpy() - 1000).float() / 255
+            assert torch.equal(after.inputs, rows[:, None].expand(-1, 2, -1, -1, -1)), "the images as they are"
+    (resumed,) = changed.batches(7, 8)
+    assert torch.equal(resumed.inputs, list(changed.batches(0, 8))[7].inputs)
+
+
 def test_images_labels_and_ids_belong_together(loader: ViewLoader) -> None:
     for batch in loader.batches(0, 8):
         assert torch.equal(batch.labels, (batch.ids - 1000) % 5)

@@ -47,6 +47,7 @@ _BASES = {
     "transfer": ("transfer", RUN, "--to", OTHER, *MEASURE, "--no-report"),
     "report": ("report", RUN),
     "datasets": ("datasets",),
+    "reproduce": ("reproduce", "margins", "--out", "new"),
     **({"search": ("search", "--data", ARRAYS, "--out", "new", *TRIALS)} if HAS_OPTUNA else {}),
 }
 _NO_SETTINGS = {"help", "config"}
@@ -84,6 +85,9 @@ WRONG_COMMANDS: dict[str, tuple[str, ...]] = {
     "fifo as weights": (*_BASES["train"], "--weights", "fifo.pth"),
     "weights of another encoder": (*_BASES["train"], "--encoder", "lite0", "--weights", f"{RUN}/model.safetensors"),
     "weights and pretrained": (*_BASES["train"], "--pretrained", "--weights", f"{RUN}/model.safetensors"),
+    "unknown recipe": ("train", "--recipe", "shoes"), "recipe of no run": ("transfer", "nowhere", "--recipe", "pets"),
+    "no item": ("reproduce",), "unknown item": ("reproduce", "shoes"),
+    "file as out": ("reproduce", "knn", "--out", ARRAYS),
     "tuned nowhere": ("compare", "--tuned", "nowhere"), "tuned a run": ("compare", "--tuned", RUN),
     **({name: (*_BASES["search"], *words) for name, words in {
         "space backwards": ("--space", "temperature=0.5:0.1"), "space of nothing": ("--space", "="),

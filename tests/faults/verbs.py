@@ -28,6 +28,8 @@ from tests.faults.world import (
     OTHER,
     PARTIAL,
     PICTURES,
+    RECIPE,
+    REPRODUCED,
     RUN,
     SEARCH,
     SHORT,
@@ -185,6 +187,7 @@ _transfer = ("transfer", RUN, "--to", OTHER, *MEASURE, "--no-report")
 _compare = ("compare", "--data", PICTURES, "--out", COMPARISON, *LOSSES, *TRAIN, *MEASURE)
 _search = ("search", "--data", PICTURES, "--out", SEARCH, *TRIALS)
 _tuned = ("compare", "--tuned", SEARCH, "--out", TUNED, *MEASURE)
+_reproduce = ("reproduce", "margins", "--recipes", RECIPE, "--out", REPRODUCED)
 _embed = ("embed", RUN, f"{PICTURES}/ants", "--out", "embedded.npz", "--overwrite")
 _nearest = ("nearest", RUN, f"{PICTURES}/ants/00.png", "--k", "3")
 _labels = ("labels", RUN)
@@ -219,6 +222,10 @@ VERBS: dict[str, Verb] = {
             (f"{RUN}/results.json", f"{RUN}/map.npz", f"{RUN}/per_image.npz", f"{RUN}/label_issues.npz",
              *(f"{RUN}/{name}" for name in ("config.toml", "manifest.json", "metrics.jsonl"))),
             page(RUN), (("report", RUN),), holds_results=RUN,
+        ),
+        Verb(
+            "reproduce", _reproduce, (REPRODUCED,), (f"{REPRODUCED}/*.html",), (f"{REPRODUCED}/results/*.json",),
+            text(f"{REPRODUCED}/margins.html"), (_reproduce,),
         ),
         Verb(
             "embed", _embed, (PICTURES, RUN), ("embedded.npz",),

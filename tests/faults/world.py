@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from sincere.records.reproduction import STORED, Experiment
+from sincere.records.results import Results
 from tests.faults.command import Command, Outcome, Server
 
 PICTURES, ARRAYS, OTHER = "pictures", "arrays.npz", "other.npz"
@@ -21,6 +23,7 @@ FEATURES, TABLE = "features.npz", "table.parquet"
 HAS_PARQUET = find_spec("pyarrow") is not None
 HOME, RUN, PARTIAL, COMPARISON, FRESH = "home", "run", "partial", "comparison", "fresh"
 SEARCH, TUNED = "search", "tuned"
+REPRODUCED, RECIPE = "reproduced", "cifar2-small"
 CLASSES = ("ants", "bees", "cats")
 NETWORK = ("--size", "8", "--batch-size", "16", "--head", "linear", "--dim", "8", "--threads", "1", "--n-views", "1")
 TRAIN = (*NETWORK, "--epochs", "3", "--validation", "0.2", "--validate-every", "1")
@@ -130,6 +133,9 @@ class World:
             outcome = self.run(command)
             if outcome.code != 0:
                 raise RuntimeError(f"{outcome.command}: does not work undisturbed: {outcome.err.strip()[-500:]}")
+        # As if the comparison were that of a recipe.
+        stored = Experiment(recipe=RECIPE, results=Results.read(self.here / COMPARISON))
+        stored.write(self.here / REPRODUCED / STORED)
         shutil.rmtree(self.here / FRESH)  # its features stay in the cache
         self._build_partial(checkpoints)
         shutil.copytree(self.here, self.template, symlinks=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
 from threading import Barrier
+from typing import cast
 
 import numpy as np
 import torch
@@ -65,6 +66,8 @@ class ViewLoader:
         device: Where views are computed.
         share: The part of each batch that this process takes, where several processes share a batch.
         in_threads: Whether `make_views` may run in other threads, while the network computes.
+        late_views: Takes the place of `make_views` at the end of the run.
+        late_from: First step of that end.
     """
 
     samples: Samples
@@ -73,6 +76,8 @@ class ViewLoader:
     device: torch.device | str = "cpu"
     share: slice = field(default_factory=lambda: WHOLE)
     in_threads: bool = True
+    late_views: ViewMaker | None = None
+    late_from: int = 0
 
     def batch(self, step: int, part: slice = WHOLE) -> Batch:
         """Return this process's share of batch `step`, counted from 0 over all epochs, or a part of that share.
@@ -85,7 +90,9 @@ class ViewLoader:
             torch.from_numpy(values).to(self.device)
             for values in (self.samples.labels[chosen], self.samples.ids[chosen], counts)
         )
-        return Batch(self.make_views(items, ids, visits), labels, ids)
+        is_late = self.late_views is not None and step >= self.late_from
+        make_views = cast(ViewMaker, self.late_views) if is_late else self.make_views
+        return Batch(make_views(items, ids, visits), labels, ids)
 
     def _gather(self, positions: NDArray[np.int64]) -> Tensor:
         items = self.samples.items

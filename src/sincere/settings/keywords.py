@@ -49,6 +49,7 @@ class BatchKeywords(TypedDict, total=False):
     micro_batch: int | None
     n_views: int | None
     augmentation: str | object | None
+    unaugmented: float | None
     cached_views: int
     feature_dropout: float | None
     sampler: str

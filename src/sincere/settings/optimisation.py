@@ -25,6 +25,9 @@ class BatchSettings(Settings):
     """Augmented views of each image. Default: 2; 1 for small above 16 px, if there are few enough classes."""
     augmentation: Annotated[str | None, Choices(AUGMENTATIONS)] = None
     """Set of augmentations. Default: shifts for small above 16 px, else what suits the data set."""
+    unaugmented: float | None = Field(default=None, ge=0, lt=1)
+    """Fraction of the training, at its end, with images or features as they are: the network then fits the training
+    images themselves, which widens the margin. Default: 0.15 for small above 16 px with one view, else 0."""
     cached_views: int = Field(default=0, ge=0, le=1024)
     """With a frozen encoder: augmented versions of each image whose features are cached; a view is one of them or the
     image itself."""

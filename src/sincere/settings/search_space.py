@@ -29,6 +29,7 @@ SEARCHABLE = (
     "n_views",
     "augmentation",
     "feature_dropout",
+    "unaugmented",
     "momentum",
     "warmup_epochs",
 )

@@ -13,7 +13,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from sincere import checks
-from sincere.catalog import LOSSES, PYTHON, CustomAugmentation
+from sincere.catalog import LOSSES, PYTHON, Augmentation, CustomAugmentation
 from sincere.data.dataset import CHUNK_BYTES, Dataset, Samples
 from sincere.data.feature_views import make_feature_views
 from sincere.data.load_options import SMALLEST_PRETRAINED
@@ -133,17 +133,31 @@ def _loader(settings: RunSettings, data: Dataset, train: Samples, fabric: Fabric
         sampler = make_sampler(settings.batches.sampler, train.labels, batch_size, seed=settings.seed)
     except InputValueError as error:
         raise InputValueError(f"train: {str(error).partition(': ')[2]}") from error
-    share = slice(fabric.global_rank, None, fabric.world_size)
     batches, seed, n_views = settings.batches, settings.seed, cast(int, settings.batches.n_views)
+    unaugmented = batches.unaugmented or 0.0
+    late_from = round((1 - unaugmented) * cast(int, settings.optimisation.epochs) * sampler.n_batches)
     make_views: ViewMaker
+    late_views: ViewMaker
+    in_threads = True
     if data.train.are_features:
-        make_views = partial(make_feature_views, dropout=batches.feature_dropout or 0.0, seed=seed, n_views=n_views)
-        return ViewLoader(train, sampler, make_views, fabric.device, share)
-    name = cast(str, batches.augmentation)
-    augmentation = named_augmentation(name, mirror_is_same_class=data.mirror_is_same_class)
-    make_views = view_maker(augmentation, size=data.size, seed=seed, n_views=n_views)
-    in_threads = not isinstance(augmentation, CustomAugmentation) or augmentation.in_threads
-    return ViewLoader(train, sampler, make_views, fabric.device, share, in_threads)
+        of_features = partial(make_feature_views, seed=seed, n_views=n_views)
+        make_views, late_views = (partial(of_features, dropout=p) for p in (batches.feature_dropout or 0.0, 0.0))
+    else:
+        name = cast(str, batches.augmentation)
+        augmentation = named_augmentation(name, mirror_is_same_class=data.mirror_is_same_class)
+        of_images = partial(view_maker, size=data.size, seed=seed, n_views=n_views)
+        make_views, late_views = of_images(augmentation), of_images(Augmentation())
+        in_threads = not isinstance(augmentation, CustomAugmentation) or augmentation.in_threads
+    return ViewLoader(
+        samples=train,
+        sampler=sampler,
+        make_views=make_views,
+        device=fabric.device,
+        share=slice(fabric.global_rank, None, fabric.world_size),
+        in_threads=in_threads,
+        late_views=late_views if unaugmented else None,
+        late_from=late_from,
+    )
 
 
 def initial_model(settings: RunSettings, data: Dataset) -> EmbeddingModel:

@@ -24,6 +24,7 @@ DEFAULT_EPOCHS, PRETRAINED_EPOCHS = 100, 30
 CLASS_SHARE = 8  # images of each class in a batch, from which on one view of each will do
 SMALLEST_BATCH = 4  # two images of each of two classes
 FEATURE_DROPOUT = 0.5
+UNAUGMENTED = 0.15  # of the training of `small`, at its end
 ENCODER_SHARE = 0.1  # of the learning rate, for pretrained weights
 
 
@@ -45,14 +46,16 @@ def resolve(settings: RunSettings, data: Dataset, device: torch.device) -> RunSe
     adamw = has_weights or settings.model.is_python
     optimizer = optimisation.optimizer or ("adamw" if adamw else "muon" if is_small else "sgd")
     learning_rate, decay = optimisation.learning_rate or OPTIMIZERS[optimizer].learning_rate, optimisation.weight_decay
+    batch = _batch(settings, data, is_recipe=is_recipe)
     default_epochs = PRETRAINED_EPOCHS if has_weights else DEFAULT_EPOCHS
     return settings.replaced(
         data=source if source in DATASETS else str(Path(source).resolve()),
         size=data.size or None,
         **_weights(settings),
         head=settings.model.head or ("linear" if is_recipe else "mlp"),
-        **_batch(settings, data, is_recipe=is_recipe),
+        **batch,
         **_views(settings, "shifts" if is_recipe else data.augmentation),
+        unaugmented=_unaugmented(settings, one_view=is_recipe and batch["n_views"] == 1),
         epochs=None if optimisation.minutes else optimisation.epochs or default_epochs,
         optimizer=optimizer,
         learning_rate=learning_rate,
@@ -139,6 +142,17 @@ def _views(settings: RunSettings, suited: str) -> dict[str, Any]:
         remedy = "" if ready_made else "With --cached-views N, N augmented versions of each image are cached"
         raise InputValueError(checks.wording("train", "augmentation must be none for features", augmentation, remedy))
     return {"augmentation": augmentation, "feature_dropout": dropout}
+
+
+def _unaugmented(settings: RunSettings, *, one_view: bool) -> float:
+    """Return the fraction of the training, at its end, without augmentation.
+
+    Args:
+        settings: The settings so far.
+        one_view: Whether this is a run of `small` with one view of each image.
+    """
+    given = settings.batches.unaugmented
+    return (UNAUGMENTED if one_view else 0.0) if given is None else given
 
 
 def _encoder_lr(settings: RunSettings, default: float) -> float | None:

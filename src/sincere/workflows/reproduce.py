@@ -15,12 +15,13 @@ from sincere.report.reproduction_page import show_tables, write_reproduction
 from sincere.report.reproduction_tables import Missing, Reproduction
 from sincere.settings.keywords import ReproduceKeywords
 from sincere.settings.reproduce_request import ALL, ReproduceRequest
-from sincere.settings.requests import run_name
+from sincere.settings.requests import PLACEMENT, run_name
 from sincere.settings.search_request import SearchRequest
 from sincere.settings.signatures import with_signature
 from sincere.statistics.comparison import compare_losses, scope_of
 from sincere.workflows.results import SEED
 
+OF_THE_MACHINE = PLACEMENT - {"data"}  # settings; the data of recipes have names
 MEASURED_ITEMS = ("complexity", "bound", ALL)
 
 
@@ -92,7 +93,7 @@ def _comparison(request: ReproduceRequest, name: str) -> Experiment | None:
         for row in results.rows
         if (folder / row.folder / METRICS).exists()
     )
-    return _stored(request, Experiment(recipe=name, results=results, curves=curves))
+    return _stored(request, Experiment(recipe=name, results=_portable(results), curves=curves))
 
 
 def _transfer(request: ReproduceRequest, name: str, transfer: str) -> Experiment | None:
@@ -119,7 +120,17 @@ def _transfer(request: ReproduceRequest, name: str, transfer: str) -> Experiment
         }
     )
     checked = Results.model_validate(results.model_dump(by_alias=True))
-    return _stored(request, Experiment(recipe=name, transfer=transfer, results=checked))
+    return _stored(request, Experiment(recipe=name, transfer=transfer, results=_portable(checked)))
+
+
+def _portable(results: Results) -> Results:
+    """Return results without what is true on this machine only: paths, and the command, which may have some."""
+    rows = tuple(
+        row.model_copy(update={"settings": {k: v for k, v in row.settings.items() if k not in OF_THE_MACHINE}})
+        for row in results.rows
+    )
+    manifest = {name: value for name, value in results.manifest.items() if name != "command"}
+    return results.model_copy(update={"rows": rows, "manifest": manifest})
 
 
 def _stored(request: ReproduceRequest, experiment: Experiment) -> Experiment:
