@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from benchmarks.measure import ratio, summary, time_in_turns, write
-from benchmarks.memory import peak_bytes
+from sincere.device_memory import peak_bytes
 from sincere.evaluation.neighbours import find_neighbours
 from sincere.statistics.bootstrap import intervals
 

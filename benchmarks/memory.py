@@ -7,7 +7,6 @@ because the high-water mark of resident memory never falls, and an allocator kee
 from __future__ import annotations
 
 import argparse
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.cases import LOSS_CASES, make_batch
+from sincere.device_memory import peak_bytes
 
 
 def peak_extra_bytes(
@@ -45,15 +45,6 @@ def peak_extra_bytes(
     root = Path(__file__).parents[1]
     command = [sys.executable, "-m", "benchmarks.memory", *arguments]
     return int(subprocess.run(command, check=True, cwd=root, stdout=subprocess.PIPE, text=True).stdout)
-
-
-def peak_bytes() -> int:
-    """Return the high-water mark of this process; that of getrusage would start at the one of its parent process."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ def measure(source: Path, threads: int) -> dict[str, Any]:
 
 def _timed(run: Callable[[], object]) -> dict[str, Any]:
     """Return seconds and peak of memory beyond what was there before."""
-    from benchmarks.memory import peak_bytes
+    from sincere.device_memory import peak_bytes
 
     before, start = peak_bytes(), time.perf_counter()
     run()

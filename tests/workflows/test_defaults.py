@@ -34,24 +34,27 @@ def _resolve(settings: RunSettings, path: Path) -> dict[str, Any]:
 def test_the_recipe_of_small(tmp_path: Path) -> None:
     found = resolved(tmp_path, size=32)
     assert {name: found[name] for name in RECIPE} == RECIPE
-    assert (found["batch_size"], found["n_views"]) == (512, 1)
+    assert (found["batch_size"], found["n_views"], found["unaugmented"]) == (512, 1, 0.15)
 
 
 @pytest.mark.parametrize("changes", [{"n_classes": 100}, {"loss": "infonce"}, {"n_views": 2}])
 def test_two_views_where_one_has_no_positives(tmp_path: Path, changes: dict[str, Any]) -> None:
     found = resolved(tmp_path, size=32, **changes)
     assert (found["batch_size"], found["n_views"]) == (256, 2), "as many embeddings as with one view"
+    assert found["unaugmented"] == 0, "views of an image would be the same"
 
 
 @pytest.mark.parametrize("changes", [{"size": 16}, {"size": 32, "encoder": "resnet18"}])
 def test_others_keep_the_papers(tmp_path: Path, changes: dict[str, Any]) -> None:
     found = resolved(tmp_path, **changes)
     assert (found["head"], found["augmentation"], found["schedule"]) == ("mlp", "paper", "cosine")
+    assert found["unaugmented"] == 0
     assert (found["batch_size"], found["n_views"]) == (512, 2)
 
 
 def test_what_is_set_stays(tmp_path: Path) -> None:
     own: dict[str, Any] = {"head": "mlp", "augmentation": "light", "schedule": "cosine", "n_views": 3, "batch_size": 96}
+    own |= {"unaugmented": 0.3}
     found = resolved(tmp_path, size=32, **own)
     assert {name: found[name] for name in own} == own
 

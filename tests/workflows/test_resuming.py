@@ -30,6 +30,7 @@ def test_stopped_at_any_step_and_resumed_it_ends_the_same(
     step: int, optimizer: str, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {"data": data, "validation": 0.2, "validate_every": 2, "optimizer": optimizer, **QUICK, "batch_size": 16}
+    options["unaugmented"] = 0.4  # from step 7 on
     sincere.train(out=tmp_path / "whole", **options)
     stopped_after(step, monkeypatch, out=tmp_path / "parts", **options)
     assert not (tmp_path / "parts" / "summary.json").exists()

@@ -169,7 +169,8 @@ def _heading(reproduction: Reproduction) -> Html:
     trained = list(reproduction.trained())
     n_runs = sum(len(_trained_rows(experiment)) for experiment in trained)
     sized = "at the paper's own size" if reproduction.scale == "paper" else "sized for two CPU cores"
-    about = f"{len(trained)} experiments, {n_runs} trained models, {sized}; the paper's values are beside ours."
+    counted = f"{_counted(len(trained), 'experiment')}, {_counted(n_runs, 'trained model')}"
+    about = f"{counted}, {sized}; the paper's values are beside ours."
     return tag(
         "header",
         tag("p", f"sincere reproduce · scale {reproduction.scale}", class_="eyebrow"),
@@ -178,6 +179,10 @@ def _heading(reproduction: Reproduction) -> Html:
         tag("p", "Paper: ", tag("a", "SINCERE: Supervised Information Noise-Contrastive Estimation REvisited",
             href="https://arxiv.org/abs/2309.14277")),
     )  # fmt: skip
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def _trained_rows(experiment: Experiment) -> list[Row]:

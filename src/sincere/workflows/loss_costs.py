@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import resource
 import statistics
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -13,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sincere.catalog import LOSSES
+from sincere.device_memory import peak_bytes
 from sincere.records.manifest import make_manifest, now
 from sincere.records.reproduction import BoundRow, CostRow, Measurements
 from sincere.theory.sweeps import gaussian_sweep
@@ -79,14 +78,9 @@ def _peak_bytes_apart(loss: str, n: int) -> int:
 def _peak_bytes(loss: str, n: int) -> int:
     _step(loss, *_problem(SIZES[0] // 2))  # loads the libraries
     embeddings, labels = _problem(n)
-    before = _high_water_bytes()
+    before = peak_bytes()
     _step(loss, embeddings, labels)
-    return _high_water_bytes() - before
-
-
-def _high_water_bytes() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
+    return peak_bytes() - before
 
 
 def _problem(n: int) -> tuple[Tensor, Tensor]:
