@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from sincere.recipes import EXPERIMENTS
 from sincere.records.reproduction import STORED, Experiment
 from sincere.records.results import Results
 from tests.faults.command import Command, Outcome, Server
@@ -134,7 +135,12 @@ class World:
             if outcome.code != 0:
                 raise RuntimeError(f"{outcome.command}: does not work undisturbed: {outcome.err.strip()[-500:]}")
         # As if the comparison were that of a recipe.
-        stored = Experiment(recipe=RECIPE, results=Results.read(self.here / COMPARISON))
+        results = Results.read(self.here / COMPARISON)
+        rows = tuple(
+            row.model_copy(update={"settings": {**row.settings, **EXPERIMENTS[RECIPE].of_loss(row.loss)}})
+            for row in results.rows
+        )
+        stored = Experiment(recipe=RECIPE, results=results.model_copy(update={"rows": rows}))
         stored.write(self.here / REPRODUCED / STORED)
         shutil.rmtree(self.here / FRESH)  # its features stay in the cache
         self._build_partial(checkpoints)

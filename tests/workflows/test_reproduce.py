@@ -135,10 +135,19 @@ def test_a_damaged_result_is_named_and_made_again_from_its_runs(finished: Path, 
         sincere.reproduce("margins", out=out, quiet=True)
 
 
-def test_another_batch_size_is_another_experiment(finished: Path, tmp_path: Path) -> None:
-    request = ReproduceRequest.make(item="margins", out=finished, batch_size=32)
-    assert request.comparison("tiny").batches.batch_size == 32
-    assert "--batch-size 32" in request.command("tiny")
+def test_results_of_other_settings_are_not_those_of_the_recipe(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    found = sincere.reproduce("margins", out=out, batch_size=32, quiet=True)
+    assert (dict(found.experiments), [item.n_runs for item in found.missing]) == ({}, [2, 2])
+    assert "--batch-size 32" in found.missing[0].command
+    assert "tiny: its results are left out: sincere-0 has batch_size = 64, not 32" in capsys.readouterr().err
+    shutil.rmtree(out / "runs")
+    changed = TINY.model_copy(update={"settings": {**TINY.settings, "epochs": 6}})
+    monkeypatch.setattr("sincere.recipes.all_recipes", lambda: {"tiny": changed})
+    assert sincere.reproduce("margins", out=out, quiet=True).experiments == {}, "stored for an earlier recipe"
 
 
 def test_search_settings_are_those_of_the_recipe_and_the_papers_grid() -> None:

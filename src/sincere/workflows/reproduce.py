@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Unpack
 
+from sincere.catalog import RAW_FEATURES
 from sincere.errors import DataError
 from sincere.messages import Messages
+from sincere.recipes import EXPERIMENTS
 from sincere.records.arrays import PER_IMAGE, PerImage
 from sincere.records.comparison import stored_request
 from sincere.records.log import METRICS, MetricsLog
@@ -46,18 +48,21 @@ def run_reproduction(request: ReproduceRequest, messages: Messages | None = None
 
         messages.say("measuring time, memory and bounds of the losses")
         measure_losses().write(request.stored())
-    found = collect(request)
+    found = collect(request, messages)
     page = write_reproduction(found, request.item, request.folder())
     show_tables(found, request.item, page, messages)
     return found
 
 
-def collect(request: ReproduceRequest) -> Reproduction:
-    """Return what is stored, brought up to date with the runs that are there, and what is missing."""
+def collect(request: ReproduceRequest, messages: Messages) -> Reproduction:
+    """Return what is stored, brought up to date with the runs that are there, and what is missing.
+
+    Results of other settings than the recipe's are left out, with a note.
+    """
     experiments: dict[str, Experiment] = {}
     missing: list[Missing] = []
     for name, recipe in request.experiments().items():
-        found = _comparison(request, name)
+        found = _of_recipe(request, _comparison(request, name), messages)
         wanted = [run_name(loss, seed) for seed in recipe.seeds for loss in recipe.losses]
         lacking = _lacking(found, wanted)
         if found is not None:
@@ -65,7 +70,7 @@ def collect(request: ReproduceRequest) -> Reproduction:
         if lacking:
             missing.append(Missing(name, tuple(lacking), request.command(name), len(wanted)))
         for transfer in recipe.transfers:
-            moved = _transfer(request, name, transfer)
+            moved = _of_recipe(request, _transfer(request, name, transfer), messages)
             if moved is not None:
                 experiments[moved.name] = moved
             lacking = _lacking(moved, wanted)
@@ -74,6 +79,24 @@ def collect(request: ReproduceRequest) -> Reproduction:
                 command = request.transfer_command(name, transfer, loss, seed)
                 missing.append(Missing(experiment_name(name, transfer), tuple(lacking), command, len(wanted)))
     return Reproduction(request.scale, experiments, Measurements.read(request.stored()), tuple(missing))
+
+
+def _of_recipe(request: ReproduceRequest, found: Experiment | None, messages: Messages) -> Experiment | None:
+    """Return an experiment if its runs have the settings of the recipe; else None, with a note."""
+    if found is None:
+        return None
+    for row in found.results.rows:
+        if row.loss == RAW_FEATURES:
+            continue
+        expected = EXPERIMENTS[found.recipe].of_loss(row.loss)
+        if request.batch_size is not None:
+            expected["batch_size"] = request.batch_size
+        for name, value in expected.items():
+            if (stored := row.settings.get(name)) != value:
+                what = f"{run_name(row.loss, row.seed)} has {name} = {stored!r}, not {value!r}"
+                messages.note(f"{found.name}: its results are left out: {what}")
+                return None
+    return found
 
 
 def _lacking(found: Experiment | None, wanted: list[str]) -> list[str]:
@@ -152,7 +175,7 @@ def _train_missing(request: ReproduceRequest, messages: Messages) -> None:
     from sincere.workflows.search import run_search
     from sincere.workflows.transfer import run_transfer
 
-    missing = {item.name for item in collect(request).missing}
+    missing = {item.name for item in collect(request, messages).missing}
     for name in request.experiments():
         if name not in missing:
             continue
