@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tarfile
 import zlib
+from dataclasses import replace
 from http.client import IncompleteRead
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,8 @@ def test_made_cifar100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (len(data.train), len(data.test), len(data.class_names)) == (200, 200, 100)
 
 
-def test_an_npz_file_may_stand_for_a_named_set(tmp_path: Path) -> None:
+def test_an_npz_file_may_stand_for_a_named_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DATASETS, "cifar10", replace(DATASETS["cifar10"], n_train=40, n_test=20))
     root = tmp_path / "sets"
     root.mkdir()
     pixels = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
@@ -76,7 +78,7 @@ def test_an_npz_file_may_stand_for_a_named_set(tmp_path: Path) -> None:
     np.savez(root / "cifar10.npz", **arrays | {"train_images": pixels[::-1]}, class_names=np.array(CIFAR10_CLASSES))
     assert source_digest("cifar10", root) != first
     np.savez(root / "fashion-mnist.npz", **arrays)
-    with pytest.raises(DataError, match=r"fashion-mnist\.npz must hold images with 1 channels"):
+    with pytest.raises(DataError, match=r"fashion-mnist\.npz must hold 60,000 training and 10,000 test images of 10"):
         load_source("fashion-mnist", settings(tmp_path))
 
 

@@ -27,6 +27,12 @@ def make_feature_views(
     return torch.stack(views, dim=1)
 
 
+def plain_feature_views(features: Tensor, ids: Tensor, visits: Tensor, *, n_views: int) -> Tensor:
+    """Return features (n, d) as they are as each of their views (n, n_views, d); of versions, those of the image."""
+    plain = features[:, 0] if features.ndim == 3 else features
+    return plain[:, None].expand(-1, n_views, -1)
+
+
 def one_feature_view(features: Tensor, rng: CounterRNG, *, dropout: float) -> Tensor:
     """Return one view (n, d) of features (n, d) or (n, versions, d)."""
     if features.ndim == 3:

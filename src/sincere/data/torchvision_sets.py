@@ -116,10 +116,11 @@ def cars(settings: LoadOptions) -> Dataset:
 def _arrays(name: str, kind: str, settings: LoadOptions, statistics: Statistics) -> Dataset:
     """Load a torchvision data set that is stored as arrays, or the .npz file that stands for it."""
     if (path := DATASETS[name].array_file(settings.root)) is not None:
-        data = load_npz(path, settings)
-        n_channels = data.train.items.shape[1]
-        if n_channels != len(statistics[0]) or data.train.are_features:
-            raise DataError(f"{name}: {path} must hold images with {len(statistics[0])} channels")
+        data, known = load_npz(path, settings), DATASETS[name]
+        counts = len(data.train), len(data.test), len(data.class_names), data.train.items.shape[1]
+        if counts != (known.n_train, known.n_test, known.n_classes, len(statistics[0])):
+            wanted = f"{known.n_train:,} training and {known.n_test:,} test images of {known.n_classes} classes"
+            raise DataError(f"{name}: {path} must hold {wanted}; for other images, name the file: --data {path}")
         return replace(data, name=name, mean=statistics[0], std=statistics[1])
     _download(name, kind, settings)
     sets = []

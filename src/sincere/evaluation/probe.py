@@ -167,8 +167,10 @@ def paper_probe(
         weight_decay: Weight decay of SGD.
     """
     shape = n_features, n_classes
-    scores = [score(probe) for probe in _train(learn, shape, rates, epochs, weight_decay)]
-    best = rates[int(np.argmax(scores))]
+    best = rates[0]
+    if len(rates) > 1:
+        scores = [score(probe) for probe in _train(learn, shape, rates, epochs, weight_decay)]
+        best = rates[int(np.argmax(scores))]
     return _train(everything, shape, [best], epochs, weight_decay)[0]
 
 

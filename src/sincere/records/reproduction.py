@@ -12,7 +12,7 @@ from sincere.errors import DataError
 from sincere.records.files import write_json
 from sincere.records.results import Count, Facts, Number, Record, Results, Seed, Share, Text, read_record
 
-STORED, MEASUREMENTS = "results", "measurements.json"  # folder of these files, and one of them
+STORED, COSTS = "results", "costs.json"  # folder of these files, and one of them
 CURVE = ("loss", "chance", "floor", "repulsion_share", "seconds")
 
 
@@ -62,6 +62,10 @@ class Experiment(Record):
     """Recipe that the models were trained by."""
     transfer: Text | None = None
     """Name of the transfer in the recipe; null for the models' own data."""
+    searched: bool = False
+    """Whether a search has chosen the settings of each loss, in place of the recipe."""
+    models: dict[Text, Text] = Field(default_factory=dict)
+    """SHA-256 of the weights of each run, by its name: transfers of other models are noticed."""
     results: Results
     """Metrics with intervals, differences between the losses, histograms of similarities."""
     curves: tuple[Curve, ...] = ()
@@ -70,7 +74,7 @@ class Experiment(Record):
     @property
     def name(self) -> str:
         """Stem of its file."""
-        return experiment_name(self.recipe, self.transfer)
+        return experiment_name(self.recipe, self.transfer, searched=self.searched)
 
     def write(self, folder: Path) -> Path:
         """Write the file into the folder of stored results."""
@@ -109,69 +113,53 @@ class CostRow(Record):
     """Memory beyond the embeddings, at its peak."""
 
 
-class BoundRow(Record):
-    """Loss and bounds for two Gaussians whose divergence is known."""
-
-    n_noise: Count
-    """Number of negatives, |N|."""
-    divergence: Number
-    """Symmetrised KL divergence J of the two."""
-    loss: Number
-    """Loss of the best score function, by Monte Carlo."""
-    standard_error: Number
-    """Its standard error."""
-    bound: Number
-    """The paper's lower bound on the loss, log|N| - J, or 0."""
-    tighter_bound: Number
-    """log(|N| + 1) - |N| / (|N| + 1) J, or 0."""
-
-
-class Measurements(Record):
-    """The content of results/measurements.json: what needs no training."""
+class Costs(Record):
+    """The content of results/costs.json: time and memory of the losses on one machine."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     """Version of this format."""
-    costs: tuple[CostRow, ...]
-    """Time and memory of the losses."""
-    bounds: tuple[BoundRow, ...]
-    """Loss and bounds for known divergences."""
+    rows: tuple[CostRow, ...]
+    """Time and memory of each loss at each size."""
     manifest: Facts
     """Versions, hardware, command and time."""
 
     def write(self, folder: Path) -> Path:
         """Write the file into the folder of stored results."""
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / MEASUREMENTS
+        path = folder / COSTS
         write_json(path, self.model_dump(mode="json", by_alias=True))
         return path
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """Read stored measurements; None if there are none.
+        """Read what is stored; None if there is nothing.
 
         Raises:
-            DataError: They are damaged.
+            DataError: It is damaged.
         """
         try:
-            return read_record(cls, folder / MEASUREMENTS, remedy="remove it to measure again")
+            return read_record(cls, folder / COSTS, remedy="remove it to measure again")
         except FileNotFoundError:
             return None
 
 
-def experiment_name(recipe: str, transfer: str | None = None) -> str:
+def experiment_name(recipe: str, transfer: str | None = None, *, searched: bool = False) -> str:
     """Return the name of an experiment, which is the stem of its file.
 
     Example:
-        >>> experiment_name("cifar10-small"), experiment_name("cifar10-small", "fashion-mnist")
-        ('cifar10-small', 'cifar10-small-to-fashion-mnist')
+        >>> experiment_name("cifar10-small"), experiment_name("cifar10", "pets", searched=True)
+        ('cifar10-small', 'cifar10-searched-to-pets')
     """
-    return recipe if transfer is None else f"{recipe}-to-{transfer}"
+    name = f"{recipe}-searched" if searched else recipe
+    return name if transfer is None else f"{name}-to-{transfer}"
 
 
 def curve_points(rows: Sequence[dict[str, Any]]) -> tuple[CurvePoint, ...]:
-    """Return the rows of metrics.jsonl as points of a curve."""
+    """Return the rows of metrics.jsonl as points of a curve; nothing if an epoch is missing or has no loss."""
     points = []
-    for row in rows:
+    for number, row in enumerate(rows, start=1):
+        if row["epoch"] != number or not isinstance(row.get("loss"), float):
+            return ()
         live = next((value for name, value in row.items() if name.startswith("knn1_")), None)
         values = {name: row[name] for name in CURVE if row.get(name) is not None}
         points.append(CurvePoint(epoch=row["epoch"], knn1=live, **values))

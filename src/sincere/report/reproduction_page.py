@@ -23,25 +23,16 @@ from sincere.report.reproduction_tables import TABLES, Missing, PaperTable, Repr
 from sincere.report.similarity_figure import histograms_figure
 from sincere.report.tables import Cell
 from sincere.report.theme import ON_DARK, chart_config
+from sincere.settings.reproduce_request import ALL, ITEMS
 
-ALL, HISTOGRAMS = "all", "histograms"
-FORMATS = ("svg", "png")
-TITLES = {
-    "margins": "Margins",
-    "losses": "Training loss",
-    "knn": "Nearest neighbours",
-    "linear": "Linear probe",
-    "transfer": "Transfer",
-    HISTOGRAMS: "Histograms",
-    "repulsion": "Repulsion",
-    "complexity": "Complexity",
-    "bound": "Bound",
-}
+HISTOGRAMS = "histograms"
+FORMATS = ("svg",)
+MOST_CLASSES = 12  # up to which each class has histograms of its own
 
 
 def items_of(item: str) -> list[str]:
     """Return the items that one stands for."""
-    return list(TITLES) if item == ALL else [item]
+    return [name for name in ITEMS if name != ALL] if item == ALL else [item]
 
 
 def tables_of(reproduction: Reproduction, item: str) -> list[PaperTable]:
@@ -122,6 +113,8 @@ def _histograms(reproduction: Reproduction) -> Iterable[Figure]:
         entries = [(loss_title(row.loss), row.loss, row.margin) for row in shown]
         yield histograms_figure(f"histograms-{experiment.name}", entries)
         names = experiment.results.data.class_names
+        if len(names) > MOST_CLASSES:
+            continue
         of_classes = [
             (f"{name}, {loss_title(row.loss)}", row.loss, row.classes[i].margin)
             for i, name in enumerate(names)
@@ -148,11 +141,11 @@ def _page(reproduction: Reproduction, item: str, figures: list[Figure]) -> str:
             continue
         tables = [table for table in TABLES[name](reproduction) if table.rows]
         if tables:
-            parts.append(section(name, TITLES[name], *(part for table in tables for part in _table(table))))
+            parts.append(section(name, ITEMS[name], *(part for table in tables for part in _table(table))))
     if reproduction.missing:
         parts.append(_missing_section(reproduction))
     main = tag("main", *parts)
-    links = [tag("a", TITLES[name], href=f"#{name}") for name in items_of(item) if f'id="{name}"' in main]
+    links = [tag("a", ITEMS[name], href=f"#{name}") for name in items_of(item) if f'id="{name}"' in main]
     toggle = tag("button", "Dark", type="button", id="theme", aria_label="switch between light and dark")
     charts = {element: spec for figure in figures for element, spec in figure.specs().items()}
     config = {"light": chart_config(dark=False), "dark": chart_config(dark=True)}
@@ -200,22 +193,15 @@ def _histograms_section(reproduction: Reproduction, figures: dict[str, Figure]) 
     parts: list[Html] = []
     for experiment in reproduction.trained():
         name = f"histograms-{experiment.name}"
-        parts += [
-            tag("h3", EXPERIMENTS[experiment.recipe].title),
-            figure_element(figures[name], None, files=False),
-            tag(
-                "details",
-                tag("summary", "Each class"),
-                figure_element(figures[f"{name}-classes"], None, files=False),
-                class_="box",
-                open=True,
-            ),
-        ]
+        parts += [tag("h3", EXPERIMENTS[experiment.recipe].title), figure_element(figures[name], None, files=False)]
+        if f"{name}-classes" in figures:
+            of_classes = figure_element(figures[f"{name}-classes"], None, files=False)
+            parts.append(tag("details", tag("summary", "Each class"), of_classes, class_="box", open=True))
     about = (
         "For every test image: the cosine similarity to the nearest training image of the same class, and to the "
         "nearest of another class; first seed. Dashed lines are medians, the bar between them is the margin."
     )
-    return section(HISTOGRAMS, TITLES[HISTOGRAMS], tag("p", about), *parts)
+    return section(HISTOGRAMS, ITEMS[HISTOGRAMS], tag("p", about), *parts)
 
 
 def _missing_section(reproduction: Reproduction) -> Html:

@@ -10,7 +10,7 @@ from statistics import fmean
 from sincere.catalog import RAW_FEATURES, loss_title
 from sincere.recipes import EXPERIMENTS, published
 from sincere.records.estimates import Estimate
-from sincere.records.reproduction import CurvePoint, Experiment, Measurements
+from sincere.records.reproduction import Costs, CurvePoint, Experiment
 from sincere.records.results import Difference
 from sincere.report.tables import Cell, estimate_text, interval, number
 
@@ -58,19 +58,42 @@ class Missing:
 
 
 @dataclass(frozen=True)
+class KnownBound:
+    """Loss and bounds for two Gaussians whose divergence is known.
+
+    Attributes:
+        n_noise: Number of negatives, |N|.
+        divergence: Symmetrised KL divergence J of the two.
+        loss: Loss of the best score function, by Monte Carlo.
+        standard_error: Its standard error.
+        bound: The paper's lower bound on the loss, log|N| - J, or 0.
+        tighter_bound: log(|N| + 1) - |N| / (|N| + 1) J, or 0.
+    """
+
+    n_noise: int
+    divergence: float
+    loss: float
+    standard_error: float
+    bound: float
+    tighter_bound: float
+
+
+@dataclass(frozen=True)
 class Reproduction:
     """All that there is to show.
 
     Attributes:
         scale: The paper's own size, or that of two CPU cores.
         experiments: Stored experiments by name.
-        measurements: What needs no training; None if it was not measured.
+        costs: Time and memory of the losses; None if they were not measured.
+        bounds: Loss and bounds for known divergences; empty if they were not computed.
         missing: What has not been run.
     """
 
     scale: str
     experiments: Mapping[str, Experiment]
-    measurements: Measurements | None = None
+    costs: Costs | None = None
+    bounds: tuple[KnownBound, ...] = ()
     missing: tuple[Missing, ...] = field(default=())
 
     def trained(self) -> Iterator[Experiment]:
@@ -88,10 +111,13 @@ def margins(reproduction: Reproduction) -> list[PaperTable]:
     for experiment in reproduction.trained():
         paper = published().margin.get(_paper_data(experiment), {})
         ours = [_metric(experiment, loss, "margin") for loss in (SUPCON, SINCERE)]
+        published_margins = [
+            _plain(paper.get(loss), digits=3, bold=_is_significant("margin", experiment, loss))
+            for loss in (SUPCON, SINCERE)
+        ]
+        published_difference = _plain(paper[SINCERE] - paper[SUPCON] if paper else None, digits=3)
         difference = _difference(experiment, "margin")
-        theirs = [_plain(paper.get(loss), digits=3) for loss in (SUPCON, SINCERE)]
-        apart = paper[SINCERE] - paper[SUPCON] if paper else None
-        rows.append((*_about(experiment), *ours, difference, *theirs, _plain(apart, digits=3)))
+        rows.append((*_about(experiment), *ours, difference, *published_margins, published_difference))
     header = ("SupCon", "SINCERE", "SINCERE - SupCon")
     return [
         PaperTable(
@@ -103,6 +129,7 @@ def margins(reproduction: Reproduction) -> list[PaperTable]:
                 "Margin: median similarity to the nearest training image of the same class minus that to the nearest "
                 "of another class.",
                 INTERVALS,
+                BOLD,
             ),
         )
     ]
@@ -114,28 +141,30 @@ def losses(reproduction: Reproduction) -> list[PaperTable]:
     for experiment in reproduction.trained():
         paper, data = published().train_loss, _paper_data(experiment)
         for loss in _losses(experiment):
-            curves = [curve.points for curve in experiment.curves if curve.loss == loss and curve.points]
-            if not curves:
+            ends = [row.train_loss for row in experiment.results.rows if row.loss == loss and row.train_loss]
+            if not ends:
                 continue
-            first, last = fmean(c[0].loss for c in curves), fmean(c[-1].loss for c in curves)
-            went = [point.progress for c in curves for point in [c[-1]] if point.progress is not None]
-            theirs = paper.get(data, {}).get(loss)
+            first, last = fmean(end.first for end in ends), fmean(end.last for end in ends)
+            curves = [curve.points for curve in experiment.curves if curve.loss == loss and curve.points]
+            progress = [points[-1].progress for points in curves if points[-1].progress is not None]
+            published_ends = paper.get(data, {}).get(loss)
             rows.append(
                 (
                     *_about(experiment),
                     Cell(loss_title(loss)),
                     Cell(f"{first:.2f} / {last:.2f}"),
-                    Cell(number(fmean(went), share=True)) if went else NONE,
-                    Cell(f"{theirs[0]:.2f} / {theirs[1]:.2f}") if theirs else NONE,
-                    Cell(number(paper_progress(data, loss, theirs[1]), share=True)) if theirs else NONE,
+                    Cell(number(fmean(progress), share=True)) if progress else NONE,
+                    _pair(published_ends),
+                    Cell(number(paper_progress(data, loss, published_ends[1]), share=True)) if published_ends else NONE,
                 )
             )
-    went_title = "of the way from chance to floor"
-    header = (*ABOUT, "loss", "first / last epoch", went_title, "paper: first / last", f"paper: {went_title}")
+    way = "of the way from chance to floor"
+    header = (*ABOUT, "loss", "first / last epoch", way, "paper: first / last", f"paper: {way}")
     notes = (
         "Mean loss of the first and the last epoch, over the seeds. Losses of different kinds cannot be compared as "
         "they are: SupCon's floor is the mean log |P|, SINCERE's is 0. Chance: all similarities equal; floor: perfect "
-        "separation. The paper's chance and floor are computed for 1,024 embeddings of classes of equal size.",
+        "separation. The paper's chance and floor are computed for 1,024 embeddings of classes of equal size. Where a "
+        "recipe ends without augmentation (unaugmented), so does its last epoch.",
     )
     return [PaperTable("losses", "Training loss", header, tuple(rows), notes)]
 
@@ -161,7 +190,6 @@ def knn(reproduction: Reproduction) -> list[PaperTable]:
     for experiment in reproduction.trained():
         paper = published().knn.get(_paper_data(experiment), {})
         for loss in _losses(experiment):
-            theirs = paper.get(loss)
             rows.append(
                 (
                     *_about(experiment),
@@ -169,12 +197,13 @@ def knn(reproduction: Reproduction) -> list[PaperTable]:
                     *(_metric(experiment, loss, name) for name in ("knn1", "knn5")),
                     *(_minus_supcon(experiment, loss, name) for name in ("knn1", "knn5")),
                     _late_change(experiment, loss),
-                    Cell(f"{theirs[0]:.2f} / {theirs[1]:.2f}") if theirs else NONE,
+                    _pair(paper.get(loss), bold=_is_significant("knn", experiment, loss)),
                 )
             )
     header = (*ABOUT, "loss", "1-NN", "5-NN", "1-NN - SupCon's", "5-NN - SupCon's", LATE, "paper: 1-NN / 5-NN")
     notes = (
         INTERVALS,
+        BOLD,
         f"{LATE}: largest change of the live 1-NN accuracy on training images over the last fifth of training, in "
         "points; a large one says that training was too short.",
     )
@@ -189,10 +218,9 @@ def linear(reproduction: Reproduction) -> list[PaperTable]:
         for loss in _losses(experiment):
             name = _probe(experiment)
             ours = _metric(experiment, loss, name), _minus_supcon(experiment, loss, name)
-            theirs = _plain(paper.get(loss), digits=2)
-            rows.append((*_about(experiment), Cell(loss_title(loss)), *ours, theirs))
+            rows.append((*_about(experiment), Cell(loss_title(loss)), *ours, _plain(paper.get(loss), digits=2)))
     header = (*ABOUT, "loss", "linear probe", "- SupCon's", "paper")
-    return [PaperTable("linear", "Linear probe", header, tuple(rows), (INTERVALS,))]
+    return [PaperTable("linear", "Linear probe", header, tuple(rows), (INTERVALS, BOLD, PROBES))]
 
 
 def transfer(reproduction: Reproduction) -> list[PaperTable]:
@@ -205,10 +233,10 @@ def transfer(reproduction: Reproduction) -> list[PaperTable]:
         for loss in _losses(experiment):
             name = _probe(experiment)
             ours = _metric(experiment, loss, name), _minus_supcon(experiment, loss, name)
-            theirs = _plain(paper.get(loss), digits=2)
-            rows.append((*about, Cell(loss_title(loss)), *ours, theirs))
+            is_best = loss in published().significant["transfer"].get(target.removesuffix("-224"), ())
+            rows.append((*about, Cell(loss_title(loss)), *ours, _plain(paper.get(loss), digits=2, bold=is_best)))
     header = ("trained on", "probed on", "model", "loss", "linear probe", "- SupCon's", "paper")
-    return [PaperTable("transfer", "Transfer", header, tuple(rows), (INTERVALS,))]
+    return [PaperTable("transfer", "Transfer", header, tuple(rows), (INTERVALS, BOLD, PROBES))]
 
 
 def repulsion(reproduction: Reproduction) -> list[PaperTable]:
@@ -241,12 +269,11 @@ def repulsion(reproduction: Reproduction) -> list[PaperTable]:
 
 def complexity(reproduction: Reproduction) -> list[PaperTable]:
     """Return time and memory of SINCERE and SupCon."""
-    found = reproduction.measurements
-    if found is None:
+    if reproduction.costs is None:
         return []
-    costs = {(cost.loss, cost.n): cost for cost in found.costs}
+    costs = {(cost.loss, cost.n): cost for cost in reproduction.costs.rows}
     rows = []
-    for n in sorted({cost.n for cost in found.costs}):
+    for n in sorted({cost.n for cost in reproduction.costs.rows}):
         pair = [costs[loss, n] for loss in (SUPCON, SINCERE)]
         rows.append(
             (
@@ -257,14 +284,17 @@ def complexity(reproduction: Reproduction) -> list[PaperTable]:
             )
         )
     header = ("embeddings", "time, SupCon", "time, SINCERE", "ratio", "memory, SupCon", "memory, SINCERE")
-    notes = ("Value and gradient for 128 dimensions and 10 classes, in turns; memory beyond the embeddings.",)
+    manifest = reproduction.costs.manifest
+    machine = f"{manifest.get('processor')}, {manifest.get('cores')} cores, {str(manifest.get('started'))[:10]}"
+    about = "Value and gradient for 128 dimensions and 10 classes, in turns; memory beyond the embeddings."
+    notes = (about, f"Measured on {machine}.")
     return [PaperTable("complexity", "Time and memory of the losses", header, tuple(rows), notes)]
 
 
 def bound(reproduction: Reproduction) -> list[PaperTable]:
     """Return loss and bounds for known divergences, and the bounds that the trained models show."""
     tables = []
-    if reproduction.measurements is not None:
+    if reproduction.bounds:
         rows = [
             (
                 Cell(f"{row.n_noise:,}"),
@@ -274,7 +304,7 @@ def bound(reproduction: Reproduction) -> list[PaperTable]:
                 Cell(f"{row.tighter_bound:.3f}"),
                 Cell(f"{math.log(row.n_noise) - row.loss:.3f}"),
             )
-            for row in reproduction.measurements.bounds
+            for row in reproduction.bounds
         ]
         header = ("negatives |N|", "J", "loss", "log |N| - J, or 0", "tighter", "log |N| - loss")
         notes = (
@@ -313,6 +343,11 @@ TABLES: dict[str, Callable[[Reproduction], list[PaperTable]]] = {
 }
 ABOUT = ("data", "model")
 INTERVALS = "In brackets: 95% confidence intervals; over test images and seeds with three seeds or more."
+BOLD = "Bold: the best, and what is not significantly below it, if anything is; differences that exclude 0."
+PROBES = (
+    "Ours is logistic regression on features unless a recipe asks for the paper's probe, SGD on augmented images; that "
+    "of a frozen encoder takes the embeddings."
+)
 LATE = "last fifth"
 
 
@@ -392,5 +427,14 @@ def _probe(experiment: Experiment) -> str:
     return "linear_paper" if "linear_paper" in experiment.results.metrics else "linear"
 
 
-def _plain(value: float | None, *, digits: int) -> Cell:
-    return NONE if value is None else Cell(f"{value:.{digits}f}")
+def _plain(value: float | None, *, digits: int, bold: bool = False) -> Cell:
+    return NONE if value is None else Cell(f"{value:.{digits}f}", bold=bold)
+
+
+def _pair(values: tuple[float, float] | None, *, bold: bool = False) -> Cell:
+    return NONE if values is None else Cell(f"{values[0]:.2f} / {values[1]:.2f}", bold=bold)
+
+
+def _is_significant(table: str, experiment: Experiment, loss: str) -> bool:
+    """Return whether the paper marks a loss as significantly better on the data of an experiment."""
+    return loss in published().significant[table].get(_paper_data(experiment), ())

@@ -79,7 +79,7 @@ class TransferRequest(MeasureRequest):
     recipe: Annotated[str | None, Choices(TRANSFER_RECIPES)] = None
     """Take the settings of one of the paper's transfers, such as pets, but for those that are given."""
     out: Path | None = None
-    """Folder to write to. Default: the run's transfer/<data>, or transfer/<recipe>."""
+    """Folder to write to. Default: the run's transfer/<data>, or transfer/recipe-<recipe>."""
 
     _out = field_validator("out", mode="before")(named_folder)
 
@@ -105,7 +105,8 @@ class TransferRequest(MeasureRequest):
 
     def folder(self) -> Path:
         """Return the folder to write to."""
-        name = "-".join([self.recipe or source_name(str(self.to)), *(self.classes or ())]).replace("/", "-")
+        source = source_name(str(self.to)) if self.recipe is None else f"recipe-{self.recipe}"
+        name = "-".join([source, *(self.classes or ())]).replace("/", "-")
         return self.out or self.run / TRANSFER / name
 
     def data(self, *, size: int, data_dir: Path | None) -> DataSettings:

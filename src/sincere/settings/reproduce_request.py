@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -10,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from sincere.recipes import EXPERIMENTS, TRANSFER_RECIPES, Recipe, Scale
 from sincere.records.comparison import RUNS
-from sincere.records.reproduction import STORED
+from sincere.records.reproduction import STORED, experiment_name
 from sincere.settings.evaluation_requests import TransferRequest
 from sincere.settings.machine import MOST_THREADS, DeviceSettings
 from sincere.settings.record import Choices, Positional, Request, named_folder
@@ -18,18 +19,20 @@ from sincere.settings.requests import CompareRequest, run_name
 
 SEARCHES = "searches"
 ALL = "all"
-ITEMS: dict[str, str] = {
-    "margins": "margin between nearest same-class and nearest other-class image",
-    "losses": "training loss of the first and last epoch",
-    "knn": "1-NN and 5-NN accuracy",
-    "linear": "accuracy of the linear probe",
-    "transfer": "linear probes on other data",
-    "histograms": "similarities to the nearest images, all classes and one by one",
-    "complexity": "time and memory of the losses",
-    "bound": "loss and symmetrised KL divergence",
-    "repulsion": "pairs of one class that the losses push apart",
-    ALL: "all of them, and a page",
+ITEMS: dict[str, str] = {  # and their titles on the page
+    "margins": "Margins",
+    "losses": "Training loss",
+    "knn": "Nearest neighbours",
+    "linear": "Linear probe",
+    "transfer": "Transfer",
+    "histograms": "Histograms",
+    "repulsion": "Repulsion",
+    "complexity": "Complexity",
+    "bound": "Bound",
+    ALL: "All",
 }
+UNTRAINED = ("complexity",)  # items that need no models
+TRANSFERRED = ("transfer", ALL)  # items that need the transfers of models
 
 
 class ReproduceRequest(Request):
@@ -42,7 +45,7 @@ class ReproduceRequest(Request):
     verb: ClassVar[str] = "reproduce"
     examples: ClassVar[tuple[tuple[str, str], ...]] = (
         ("sincere reproduce all", "all tables and a page, from what is there"),
-        ("sincere reproduce margins --train --recipes cifar2-small", "trains what one recipe lacks, hours on a CPU"),
+        ("sincere reproduce margins --train --recipes cifar2-small", "trains what one recipe lacks, an hour on a CPU"),
         ("sincere reproduce all --scale paper --train", "ResNet-50, 800 epochs: days on a GPU"),
     )
     most_used: ClassVar[tuple[str, ...]] = ("scale", "train", "recipes", "data_dir", "out")
@@ -57,7 +60,8 @@ class ReproduceRequest(Request):
     train: bool = False
     """Train and evaluate what is missing, after an estimate of its time and memory."""
     search: bool = False
-    """With --train: search each loss's learning rate and temperature first, by the paper's grid."""
+    """With the scale paper: search each loss's learning rate and temperature by the paper's grid, in place of the
+    values that the authors found."""
     batch_size: int | None = Field(default=None, ge=2, le=1_000_000)
     """Images in a batch, in place of the recipe's, if memory is short. Results then differ from the recipe's."""
     data_dir: Path | None = None
@@ -77,8 +81,8 @@ class ReproduceRequest(Request):
         for name in self.recipes or ():
             if EXPERIMENTS[name].scale != self.scale:
                 raise ValueError(f"{name} is a recipe of the scale {EXPERIMENTS[name].scale}; set --scale")
-        if self.search and not self.train:
-            raise ValueError("search needs train: a search is followed by the training of its winners")
+        if self.search and self.scale != "paper":
+            raise ValueError("search is for the scale paper, whose grid it takes; `sincere search` is for others")
         return self
 
     def folder(self) -> Path:
@@ -94,61 +98,82 @@ class ReproduceRequest(Request):
         wanted = EXPERIMENTS if self.recipes is None else self.recipes
         return {name: EXPERIMENTS[name] for name in wanted if EXPERIMENTS[name].scale == self.scale}
 
+    def needs_models(self) -> bool:
+        """Return whether the item is about trained models."""
+        return self.item not in UNTRAINED
+
+    def wanted_transfers(self, name: str) -> tuple[str, ...]:
+        """Return the transfers of a recipe that the item needs."""
+        return tuple(EXPERIMENTS[name].transfers) if self.item in TRANSFERRED else ()
+
+    def run_folder(self, name: str) -> Path:
+        """Return the folder of the comparison of a recipe."""
+        return self.folder() / RUNS / experiment_name(name, searched=self.search)
+
     def comparison_settings(self, name: str) -> dict[str, Any]:
         """Return the settings of the comparison of a recipe, as given on its command line."""
-        chosen = {"data_dir": self.data_dir, "batch_size": self.batch_size, "threads": self.threads}
-        settings: dict[str, Any] = {key: value for key, value in chosen.items() if value is not None}
-        if self.machine.device != DeviceSettings().device:
-            settings["device"] = self.machine.device
-        return {"recipe": name, **settings, "out": self.folder() / RUNS / name}
+        settings: dict[str, Any] = {"recipe": name}
+        if self.search:
+            recipe = EXPERIMENTS[name]
+            settings = {"tuned": self.folder() / SEARCHES / name, **recipe.evaluation, "seeds": list(recipe.seeds)}
+        return {**settings, **self._placement("data_dir", "batch_size", "threads"), "out": self.run_folder(name)}
 
-    def comparison(self, name: str, *, tuned: Path | None = None) -> CompareRequest:
-        """Return the comparison of a recipe, or of the settings that a search has found."""
-        settings = self.comparison_settings(name)
-        if tuned is not None:
-            del settings["recipe"]
-            settings |= {**EXPERIMENTS[name].evaluation, "seeds": EXPERIMENTS[name].seeds, "tuned": tuned}
-        return CompareRequest.make_complete(**settings, quiet=self.quiet)
+    def _placement(self, *names: str) -> dict[str, Any]:
+        """Return those of these settings that were given, and the device."""
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return given if self.machine == DeviceSettings() else {**given, "device": self.machine.device}
+
+    def comparison(self, name: str) -> CompareRequest:
+        """Return the comparison of a recipe, or of the settings that its search has found.
+
+        Raises:
+            DataError: There is no finished search.
+        """
+        return CompareRequest.make_complete(**self.comparison_settings(name), quiet=self.quiet)
 
     def search_settings(self, name: str) -> dict[str, Any]:
         """Return the settings of the search of a recipe, by the paper's grid."""
-        recipe, settings = EXPERIMENTS[name], self.comparison_settings(name)
-        del settings["recipe"]
+        recipe = EXPERIMENTS[name]
         chosen = {"losses": list(recipe.losses), "grid": "paper", "out": self.folder() / SEARCHES / name}
-        return {**recipe.settings, **settings, **chosen}
+        return {**recipe.settings, **self._placement("data_dir", "batch_size", "threads"), **chosen}
 
     def command(self, name: str) -> str:
         """Return the command that makes the runs of a recipe."""
-        return _command("compare", [], self.comparison_settings(name))
+        if self.search:
+            return self._own_command(name, "margins", "--search")
+        return command_text(["compare"], self.comparison_settings(name))
+
+    def transfer_command(self, name: str) -> str:
+        """Return the command that makes the transfers of a recipe."""
+        return self._own_command(name, "transfer", *(["--search"] if self.search else []))
+
+    def _own_command(self, name: str, item: str, *flags: str) -> str:
+        settings = {"scale": self.scale, "recipes": [name], **self._placement("data_dir", "batch_size", "threads")}
+        return command_text(["reproduce", item, "--train", *flags], {**settings, "out": self.folder()})
 
     def transfers(self, name: str, transfer: str) -> dict[tuple[str, int], TransferRequest]:
         """Return the transfer of each run of a recipe."""
-        recipe, settings = EXPERIMENTS[name], self.transfer_settings(name, transfer)
-        of_recipe = TRANSFER_RECIPES[settings["recipe"]].of_loss if "recipe" in settings else lambda loss: {}
-        return {
-            (loss, seed): TransferRequest.make(
-                **{**of_recipe(loss), **settings, "run": self._run(name, loss, seed), "quiet": self.quiet}
-            )
-            for seed in recipe.seeds
-            for loss in recipe.losses
-        }
-
-    def transfer_settings(self, name: str, transfer: str) -> dict[str, Any]:
-        """Return the settings of a transfer, as given on its command line."""
-        settings = dict(EXPERIMENTS[name].transfers[transfer])
-        return settings if self.data_dir is None else {**settings, "data_dir": self.data_dir}
-
-    def transfer_command(self, name: str, transfer: str, loss: str, seed: int) -> str:
-        """Return the command of the transfer of one run."""
-        return _command("transfer", [str(self._run(name, loss, seed))], self.transfer_settings(name, transfer))
-
-    def _run(self, name: str, loss: str, seed: int) -> Path:
-        return self.folder() / RUNS / name / RUNS / run_name(loss, seed)
+        recipe = EXPERIMENTS[name]
+        settings = {**recipe.transfers[transfer], **self._placement("data_dir")}
+        requests = {}
+        for seed in recipe.seeds:
+            for loss in recipe.losses:
+                shared = TRANSFER_RECIPES[settings["recipe"]].of_loss(loss) if "recipe" in settings else {}
+                run = self.run_folder(name) / RUNS / run_name(loss, seed)
+                requests[loss, seed] = TransferRequest.make(**shared | settings, run=run, quiet=self.quiet)
+        return requests
 
 
-def _command(verb: str, positional: list[str], settings: dict[str, Any]) -> str:
-    words = ["sincere", verb, *positional]
-    for name, value in settings.items():
-        words.append(f"--{name.replace('_', '-')}")
-        words += [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
-    return shlex.join(words)
+def command_text(words: Iterable[str], settings: Mapping[str, Any]) -> str:
+    """Return a command of `sincere` with these settings as flags.
+
+    Example:
+        >>> command_text(["compare"], {"recipe": "cifar10", "seeds": [0, 1]})
+        'sincere compare --recipe cifar10 --seeds 0 1'
+    """
+    flags = [
+        word
+        for name, value in settings.items()
+        for word in (f"--{name.replace('_', '-')}", *(map(str, value) if isinstance(value, list) else [str(value)]))
+    ]
+    return shlex.join(["sincere", *words, *flags])

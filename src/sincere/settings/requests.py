@@ -23,6 +23,8 @@ from sincere.settings.model import ModelSettings
 from sincere.settings.optimisation import BatchSettings, OptimisationSettings, ValidationSettings
 from sincere.settings.record import MANY, Choices, Request, Seed, named_folder
 
+# Settings that earlier versions did not store, with the values that they had.
+EARLIER = {"unaugmented": 0.0}
 # Settings that say where a run is computed, not what it is: they may differ when it is resumed.
 PLACEMENT = {"data", "data_dir", "weights", "device", "devices", "nodes", "threads"}
 
@@ -96,7 +98,7 @@ class TrainRequest(RunSettings):
     recipe: Annotated[str | None, Choices(RUN_RECIPES)] = None
     """Take the settings of one of the paper's runs, such as cifar10-sincere, but for those that are given."""
     out: Path | None = None
-    """Folder of the run. Default: runs/<data>-<loss>-<seed>."""
+    """Folder of the run. Default: runs/<data>-<loss>-<seed>, or runs/<recipe>-<seed>."""
     resume: bool = False
     """Resume the run in that folder from its last checkpoint."""
     overwrite: bool = False
@@ -112,6 +114,8 @@ class TrainRequest(RunSettings):
 
     def folder(self) -> Path:
         """Return the folder of the run."""
+        if self.recipe is not None:
+            return self.out or Path("runs") / f"{self.recipe}-{self.seed}"
         return self.out or Path("runs") / f"{source_name(self.data.source)}-{run_name(self.loss.name, self.seed)}"
 
     @classmethod
@@ -119,11 +123,10 @@ class TrainRequest(RunSettings):
         """Return a checked request; settings that are not given are those of a resumed run, or of a recipe."""
         request = cls.make(**settings)
         if request.recipe is not None:
-            settings = {**RUN_RECIPES.settings(request.recipe), **settings}
-            request = cls.make(**settings)
+            request = cls.make(**with_recipe(RUN_RECIPES.settings(request.recipe), settings))
         if request.resume and (request.folder() / CONFIG).exists():
             given = {name: value for name, value in settings.items() if name != "minutes"}  # the run has its epochs
-            return cls.make(**{**read_config(request.folder()), **given})
+            return cls.make(**{**EARLIER, **read_config(request.folder()), **given})
         return request
 
     def run_settings(self) -> RunSettings:
@@ -231,7 +234,7 @@ class CompareRequest(Request):
             remedy = "leave it out, or name single runs: sincere train --recipe"
             raise InputValueError(f"compare: in the recipe {name} each loss has its own {both[0]}; {remedy}")
         shared = {**recipe.settings, **recipe.evaluation, "losses": list(recipe.losses), "seeds": list(recipe.seeds)}
-        return cls.make(**{**shared, **given})
+        return cls.make(**with_recipe(shared, given))
 
     def own_settings(self) -> dict[str, dict[str, Any]]:
         """Return the settings of each loss by its recipe or its search; empty without one.
@@ -317,6 +320,17 @@ def check_views(losses: Iterable[str], n_views: int | None) -> None:
         if is_self_supervised(loss) and n_views == 1:
             reason = "whose only positives are views of the same image"
             raise ValueError(f"n_views must be at least 2 for {loss}, {reason}; got {n_views}")
+
+
+def with_recipe(recipe: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a recipe, but for those that are given; minutes take the place of its epochs.
+
+    Example:
+        >>> with_recipe({"epochs": 800, "dim": 128}, {"minutes": 5})
+        {'dim': 128, 'minutes': 5}
+    """
+    kept = {name: value for name, value in recipe.items() if name != "epochs" or given.get("minutes") is None}
+    return {**kept, **given}
 
 
 def differing(one: RunSettings, other: RunSettings) -> list[str]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from sincere import checks
 from sincere.catalog import LOSSES, PYTHON, Augmentation, CustomAugmentation
 from sincere.data.dataset import CHUNK_BYTES, Dataset, Samples
-from sincere.data.feature_views import make_feature_views
+from sincere.data.feature_views import make_feature_views, plain_feature_views
 from sincere.data.load_options import SMALLEST_PRETRAINED
 from sincere.data.loader import ViewLoader
 from sincere.data.samplers import make_sampler
@@ -140,8 +140,8 @@ def _loader(settings: RunSettings, data: Dataset, train: Samples, fabric: Fabric
     late_views: ViewMaker
     in_threads = True
     if data.train.are_features:
-        of_features = partial(make_feature_views, seed=seed, n_views=n_views)
-        make_views, late_views = (partial(of_features, dropout=p) for p in (batches.feature_dropout or 0.0, 0.0))
+        make_views = partial(make_feature_views, dropout=batches.feature_dropout or 0.0, seed=seed, n_views=n_views)
+        late_views = partial(plain_feature_views, n_views=n_views)
     else:
         name = cast(str, batches.augmentation)
         augmentation = named_augmentation(name, mirror_is_same_class=data.mirror_is_same_class)

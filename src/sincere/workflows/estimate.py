@@ -27,7 +27,9 @@ def estimate_comparison(request: CompareRequest, messages: Messages) -> str:
     settings = resolve(first.run_settings(), data, fabric.device)
     with own_random_state(), thread_number(cast(int, settings.machine.threads)):
         data = frozen_data(settings, data, fabric, messages)
-        needed = step_memory(settings, initial_model(settings, data).to(fabric.device), data.train, fabric.device)
+        with fabric.autocast():
+            model = initial_model(settings, data).to(fabric.device)
+            needed = step_memory(settings, model, data.train, fabric.device)
         silent = Messages(silent=True)
         fit = prepare(RunFolder(first.folder()), settings, data, fabric, silent, checkpoint_seconds=float("inf"))
         seconds = fit.epoch_seconds() * cast(int, settings.optimisation.epochs)

@@ -24,7 +24,7 @@ from sincere.records.manifest import MANIFEST, make_manifest, write_manifest
 from sincere.records.reference import REFERENCE
 from sincere.records.results import CSV, FIGURE_FORMATS, FIGURE_NAMES, FIGURES, REPORT, RESULTS
 from sincere.settings.evaluation_requests import TRANSFER
-from sincere.settings.requests import RunSettings, TrainRequest, differing
+from sincere.settings.requests import EARLIER, RunSettings, TrainRequest, differing
 from sincere.training.checkpoints import BEST, DAMAGED, Checkpoints
 from sincere.training.tensorboard import TENSORBOARD
 
@@ -71,7 +71,7 @@ class RunFolder:
 
     def stored_settings(self) -> dict[str, Any]:
         """Return the settings of the run, empty if there is none."""
-        return read_config(self.path) if (self.path / CONFIG).exists() else {}
+        return {**EARLIER, **read_config(self.path)} if (self.path / CONFIG).exists() else {}
 
     def check_free(self, request: TrainRequest) -> None:
         """Refuse a folder that holds a run or anything else, unless the request says what to do with it.
