@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sincere.data.feature_views import make_feature_views
+from sincere.data.feature_views import make_feature_views, plain_feature_views
 
 N, D = 64, 1001  # no multiple of 8: the last random number is used in part
 
@@ -58,3 +58,11 @@ def test_without_dropout_views_are_the_features(ids: torch.Tensor) -> None:
     features = torch.randn(N, D)
     views = make_feature_views(features, ids, torch.zeros_like(ids), dropout=0.0, seed=0, n_views=2)
     assert torch.equal(views, features[:, None].expand(-1, 2, -1))
+
+
+def test_plain_views_are_the_features_of_the_image_itself() -> None:
+    versions = torch.arange(24.0).view(2, 3, 4)
+    ids = torch.arange(2)
+    views = plain_feature_views(versions, ids, ids, n_views=2)
+    assert torch.equal(views, versions[:, :1].expand(-1, 2, -1))
+    assert torch.equal(plain_feature_views(versions[:, 1], ids, ids, n_views=1), versions[:, 1:2])

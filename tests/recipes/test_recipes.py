@@ -58,6 +58,35 @@ def test_each_loss_of_a_comparison_is_the_run_of_its_recipe(name: str, tmp_path:
         assert run == TrainRequest.make_or_resume(recipe=f"{name}-{loss}", seed=run.seed).run_settings()
 
 
+def test_a_recipe_says_all_that_decides_its_results() -> None:
+    named = {"data", "encoder", "head", "dim", "unaugmented", "n_views", "batch_size", "sampler", "optimizer", "epochs"}
+    named |= {"learning_rate", "weight_decay", "schedule", "temperature"}
+    for recipe in EXPERIMENTS.values():
+        for loss in recipe.losses:
+            assert named <= recipe.of_loss(loss).keys()
+            assert {"augmentation", "feature_dropout"} & recipe.of_loss(loss).keys()
+
+
+def test_minutes_take_the_place_of_epochs() -> None:
+    for request in (
+        TrainRequest.make_or_resume(recipe="cifar10-sincere", minutes=5),
+        CompareRequest.make_complete(recipe="cifar10-small", minutes=5),
+    ):
+        assert (request.optimisation.epochs, request.optimisation.minutes) == (None, 5)
+
+
+def test_a_resumed_run_keeps_what_it_was_started_with(tmp_path: Path) -> None:
+    first = TrainRequest.make_or_resume(recipe="cifar10-sincere", epochs=3, out=tmp_path)
+    write_config(first.run_settings().stored(), tmp_path)
+    resumed = TrainRequest.make_or_resume(recipe="cifar10-sincere", resume=True, out=tmp_path)
+    assert resumed.run_settings() == first.run_settings()
+
+
+def test_recipes_have_folders_of_their_own() -> None:
+    folders = {TrainRequest.make_or_resume(recipe=name).folder() for name in RUN_RECIPES}
+    assert len(folders) == len(RUN_RECIPES)
+
+
 def test_what_is_given_wins_over_a_recipe() -> None:
     request = TrainRequest.make_or_resume(recipe="cifar10-supcon", epochs=3, temperature=0.2, loss="sincere")
     assert (request.optimisation.epochs, request.loss.temperature, request.loss.name) == (3, 0.2, "sincere")
@@ -107,7 +136,7 @@ def test_published_values_are_of_the_papers_data_and_losses() -> None:
         (["transfer", "x", "--recipe", "pets"], "x/config.toml: no such file"),
         (["reproduce", "margin"], "Did you mean 'margins'?"),
         (["reproduce", "all", "--recipes", "cifar10"], "cifar10 is a recipe of the scale paper; set --scale"),
-        (["reproduce", "all", "--search"], "search needs train"),
+        (["reproduce", "all", "--search"], "search is for the scale paper"),
     ],
 )
 def test_wrong_input_is_one_line(
@@ -127,6 +156,13 @@ def test_a_missing_run_has_a_command_that_is_accepted(tmp_path: Path) -> None:
             assert (sincere, verb) == ("sincere", "compare")
             assert CompareRequest.make_complete(**given_settings(CompareRequest, words)) == request.comparison(name)
             for transfer in recipe.transfers:
-                words = shlex.split(request.transfer_command(name, transfer, "supcon", 0))
-                given = given_settings(TransferRequest, words[2:])
-                assert given["run"] == str(request.comparison(name).folder() / "runs" / "supcon-0")
+                runs = {moved.run for moved in request.transfers(name, transfer).values()}
+                assert runs == {
+                    request.comparison(name).run(loss, seed, resume=False).folder()
+                    for loss in recipe.losses
+                    for seed in recipe.seeds
+                }
+                _, verb, *words = shlex.split(request.transfer_command(name))
+                again = ReproduceRequest.make(**given_settings(ReproduceRequest, words))
+                assert (verb, again.train, again.item) == ("reproduce", True, "transfer")
+                assert again.transfers(name, transfer) == request.transfers(name, transfer)

@@ -166,6 +166,16 @@ def test_live_1nn_is_fair_and_leaves_the_image_itself_out(tmp_path: Path) -> Non
     assert live < 0.5, "1.0 if an image were its own neighbour"
 
 
+def test_the_end_of_a_run_may_be_without_augmentation(data: str, tmp_path: Path) -> None:
+    losses = {}
+    for share in (0.0, 0.5):
+        folder = tmp_path / str(share)
+        sincere.train(data=data, out=folder, unaugmented=share, **QUICK)
+        losses[share] = [row["loss"] for row in RunFolder(folder).log.rows()]
+    assert losses[0.0][:2] == losses[0.5][:2]
+    assert losses[0.0][2] != losses[0.5][2]
+
+
 def test_the_callers_random_numbers_stay(data: str, tmp_path: Path) -> None:
     torch.manual_seed(3)
     expected = torch.rand(2)

@@ -144,7 +144,8 @@ def _deviation(request: ReproduceRequest, experiment: Experiment, models: dict[s
         searched = recipe.own_settings() if experiment.searched else set()
         for name, value in expected.items():
             stored = row.settings.get(name)
-            if name not in PLACEMENT - {"data"} and name not in searched and stored != value:
+            is_free = value == "auto" or name in searched or name in PLACEMENT - {"data"}
+            if not is_free and stored != value:
                 return f"{run} has {name} = {stored!r}, not {value!r}"
         if models and models.get(run) not in (None, experiment.models.get(run)):
             return f"{run} has been trained again since"
