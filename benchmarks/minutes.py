@@ -88,7 +88,7 @@ def figure(runs: list[dict[str, Any]]) -> alt.HConcatChart:
     points = [
         {"loss": loss_title(run["loss"]), "minutes": run["minutes"], "seed": run["seed"], **values}
         for run in runs
-        if run["classes"] is None and not run["settings"]
+        if run["classes"] is None and run["settings"].keys() <= {"unaugmented"}
         for values in [{name: run["metrics"][name]["estimate"] for name in ("knn1", "margin")}]
     ]
     titles = list(COLOURS)

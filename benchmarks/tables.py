@@ -15,11 +15,15 @@ from typing import Any
 from benchmarks.measure import RESULTS
 from sincere.catalog import RAW_FEATURES, loss_title
 from sincere.evaluation.geometry import READING
-from sincere.recipes import all_recipes
+from sincere.messages import Messages
+from sincere.recipes import EXPERIMENTS, all_recipes
 from sincere.records.estimates import Estimate
-from sincere.records.results import Record, Results
+from sincere.records.results import ABOUT_LOSSES, Record, Results
 from sincere.records.search import SearchResults
+from sincere.report.reproduction_page import markdown_table, tables_of
 from sincere.report.tables import estimate_text, interval, number
+from sincere.settings.reproduce_request import ALL, ReproduceRequest
+from sincere.workflows.reproduce import collect
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
@@ -33,6 +37,7 @@ PAGES = (
     "docs/results.md",
     "docs/search.md",
     "docs/reproduction.md",
+    "docs/what-holds.md",
     "docs/scaling.md",
     "docs/promises.md",
 )
@@ -227,6 +232,36 @@ def recipes() -> str:
             losses = ", ".join(map(loss_title, recipe.losses))
             rows.append([f"`{name}`", scale, command, recipe.form, losses, str(len(recipe.seeds)), transfers])
     return markdown(["recipe", "scale", "for", "model or probe", "losses", "seeds", "transfers"], rows)
+
+
+def reproduction() -> dict[str, str]:
+    """Return the tables of the stored reproduction of the paper, and what it lacks."""
+    request = ReproduceRequest.make(item=ALL, out=ROOT / "reproduction")
+    found = collect(request, Messages(silent=True))
+    named: dict[str, list[str]] = {}
+    for table in tables_of(found, ALL):
+        named.setdefault(f"reproduction-{table.item}", []).append(markdown_table(table))
+    lacking = [f"- `{missing.name}`: {len(missing.runs)} of {missing.n_runs} runs" for missing in found.missing]
+    written = {name: "\n\n".join(texts) for name, texts in named.items()}
+    return {**written, "reproduction-missing": "\n".join(lacking) or "Nothing: all runs are there."}
+
+
+def headline() -> str:
+    """Return the margins and accuracies of the experiments that have three seeds or more."""
+    request = ReproduceRequest.make(item="margins", out=ROOT / "reproduction")
+    rows = []
+    for experiment in collect(request, Messages(silent=True)).trained():
+        results = experiment.results
+        if results.scope != ABOUT_LOSSES:
+            continue
+        recipe = EXPERIMENTS[experiment.recipe]
+        for summary in results.summaries:
+            cells = [
+                f"{estimate_text(summary.metrics[name], share=share)} {interval(summary.metrics[name], share=share)}"
+                for name, share in (("margin", False), ("knn1", True))
+            ]
+            rows.append([recipe.title, loss_title(summary.loss), *cells])
+    return markdown(["", "loss", "margin", "1-NN accuracy"], rows)
 
 
 def class_sampler(results: dict[str, Any]) -> str:
@@ -588,6 +623,8 @@ def tables() -> dict[str, str]:
         "minutes": minutes(json.loads((RESULTS / "minutes.json").read_text())),
         "minutes-cat-dog": minutes(json.loads((RESULTS / "minutes.json").read_text()), classes=["cat", "dog"]),
         "recipes": recipes(),
+        "headline": headline(),
+        **reproduction(),
         "class-sampler": class_sampler(json.loads((RESULTS / "class_sampler.json").read_text())),
         "frozen-photos": frozen_photos(json.loads((RESULTS / "frozen.json").read_text())),
         "frozen-cifar10": frozen_cifar10(json.loads((RESULTS / "frozen.json").read_text())),
