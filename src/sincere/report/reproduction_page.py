@@ -69,7 +69,7 @@ def missing_text(missing: Missing) -> str:
 def _terminal_table(table: PaperTable) -> Table:
     shown = Table(title=table.title, title_justify="left", box=None, header_style="bold", pad_edge=False)
     for number, title in enumerate(table.header):
-        shown.add_column(title, justify="left" if number < 2 else "right")
+        shown.add_column(title, justify="left" if number < 2 else "right", overflow="fold")
     for row in table.rows:
         shown.add_row(*(_terminal_cell(cell) for cell in row))
     return shown
