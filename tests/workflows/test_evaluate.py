@@ -218,7 +218,7 @@ def test_bad_folders_and_data(finished: Path, tmp_path: Path, capsys: pytest.Cap
     assert main(["evaluate"]) == 2
     assert capsys.readouterr().err == "sincere: evaluate: RUN is missing; put it before the options\n"
     assert main(["transfer", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == "sincere: transfer: --to is missing; --help explains it\n"
+    assert capsys.readouterr().err == "sincere: transfer: to is missing: name the other data set, or a recipe\n"
     folder = finished_copy(finished, tmp_path)
     with pytest.raises(DataError, match="was trained on other classes than those of digits"):
         sincere.evaluate(folder, data="digits", report=False, quiet=True)
