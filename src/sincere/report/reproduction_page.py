@@ -14,15 +14,14 @@ from sincere.recipes import EXPERIMENTS
 from sincere.records.files import write_atomic
 from sincere.records.reproduction import Experiment
 from sincere.records.results import FIGURES, REPORT, Row
-from sincere.report.document import asset, document
+from sincere.report.charted_page import charted_page
 from sincere.report.elements import cell, figure_element, scrolling, section
 from sincere.report.figure import Figure
-from sincere.report.figure_files import save_figure, vega
-from sincere.report.markup import Html, data_block, tag
+from sincere.report.figure_files import save_figure
+from sincere.report.markup import Html, tag
 from sincere.report.reproduction_tables import TABLES, Missing, PaperTable, Reproduction
 from sincere.report.similarity_figure import histograms_figure
 from sincere.report.tables import Cell
-from sincere.report.theme import ON_DARK, chart_config
 from sincere.settings.reproduce_request import ALL, ITEMS
 
 HISTOGRAMS = "histograms"
@@ -145,17 +144,7 @@ def _page(reproduction: Reproduction, item: str, figures: list[Figure]) -> str:
     if reproduction.missing:
         parts.append(_missing_section(reproduction))
     main = tag("main", *parts)
-    links = [tag("a", ITEMS[name], href=f"#{name}") for name in items_of(item) if f'id="{name}"' in main]
-    toggle = tag("button", "Dark", type="button", id="theme", aria_label="switch between light and dark")
-    charts = {element: spec for figure in figures for element, spec in figure.specs().items()}
-    config = {"light": chart_config(dark=False), "dark": chart_config(dark=True)}
-    return document(
-        f"sincere reproduce {item}",
-        tag("nav", tag("div", *links, class_="links"), toggle, aria_label="sections"),
-        main,
-        data_block("report-data", {"charts": charts, "on_dark": ON_DARK, "config": config}),
-        scripts=[vega(), asset("charts.js")],
-    )
+    return charted_page(f"sincere reproduce {item}", {name: ITEMS[name] for name in items_of(item)}, main, figures)
 
 
 def _heading(reproduction: Reproduction) -> Html:

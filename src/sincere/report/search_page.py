@@ -8,16 +8,16 @@ from sincere.catalog import loss_title
 from sincere.records.files import write_atomic
 from sincere.records.results import FIGURES, REPORT
 from sincere.records.search import LossSearch, SearchResults, TrialRow, settings_text, value_text
-from sincere.report.document import asset, document
+from sincere.report.charted_page import charted_page
 from sincere.report.elements import dot, figure_element, joined, listed, scrolling, section
 from sincere.report.evidence import command_of, facts_of
 from sincere.report.figure import Figure
-from sincere.report.figure_files import vega, write_figures
-from sincere.report.markup import Html, data_block, tag
+from sincere.report.figure_files import write_figures
+from sincere.report.markup import Html, tag
 from sincere.report.search_figures import importance_figure, live_figure, plane_figure, settings_figure
 from sincere.report.search_tables import best_rows, close_note, counts_text
 from sincere.report.tables import duration
-from sincere.report.theme import ON_DARK, chart_config, loss_colours
+from sincere.report.theme import loss_colours
 
 CONTENTS = {"best": "Best settings", "settings": "Settings", "live": "Live", "trials": "Trials", "run": "Reproduce"}
 
@@ -54,17 +54,7 @@ def _page(results: SearchResults, figures: dict[str, Figure], *, files: bool) ->
         parts.append(section("live", "While training", figure_element(figures["live"], caption, files=files)))
     parts += [_trials(results), _reproduction(results)]
     main = tag("main", *parts)
-    links = [tag("a", text, href=f"#{name}") for name, text in CONTENTS.items() if f'id="{name}"' in main]
-    toggle = tag("button", "Dark", type="button", id="theme", aria_label="switch between light and dark")
-    charts = {element: spec for figure in figures.values() for element, spec in figure.specs().items()}
-    config = {"light": chart_config(dark=False), "dark": chart_config(dark=True)}
-    return document(
-        f"{results.data}: sincere search",
-        tag("nav", tag("div", *links, class_="links"), toggle, aria_label="sections"),
-        main,
-        data_block("report-data", {"charts": charts, "on_dark": ON_DARK, "config": config}),
-        scripts=[vega(), asset("charts.js"), asset("tables.js")],
-    )
+    return charted_page(f"{results.data}: sincere search", CONTENTS, main, figures.values(), scripts=["tables.js"])
 
 
 def _heading(results: SearchResults) -> Html:
