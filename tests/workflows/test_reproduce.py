@@ -174,7 +174,7 @@ def test_a_difference_is_the_loss_minus_supcon_whichever_comes_first(finished: P
 
 
 @pytest.mark.parametrize("item", ITEMS)
-def test_every_item_has_a_page(item: str, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_item_has_a_page(item: str, copy: Path) -> None:
     Costs(rows=(), manifest={}).write(copy / "results")
     sincere.reproduce(item, out=copy, quiet=True)
     page = (copy / ("report.html" if item == "all" else f"{item}.html")).read_text()
