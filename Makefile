@@ -21,12 +21,12 @@ $(VENV)/.installed: pyproject.toml
 demo: $(VENV)/.installed  ## compare three losses on the embedded digits: a table, and a report to open
 	$(BIN)/sincere compare
 
-test: $(VENV)/.ready  ## lint, types, layers, tests
+test: $(VENV)/.ready  ## lint, types, layers, tests but for the slow ones, which .ci/run adds
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest --numprocesses auto
+	$(BIN)/pytest --numprocesses auto -m "not slow"
 
 faults: $(VENV)/.ready  ## kill, starve and feed nonsense to every command; about twenty minutes
 	$(BIN)/python -m tests.faults $(FAULTS)
@@ -43,14 +43,15 @@ bench: $(VENV)/.ready  ## measure, write benchmarks/results/*.json and the table
 	$(BIN)/python -m benchmarks.kill_and_resume
 	$(BIN)/python -m benchmarks.tables
 
-docs: $(VENV)/.ready  ## rewrite what is generated: Python keywords, tables from the stored results, figures
+docs: $(VENV)/.ready  ## rewrite what is generated (Python keywords, tables, reference pages, figures), build site/
 	$(BIN)/python -m sincere.settings.signatures
 	$(BIN)/python -m benchmarks.tables
 	$(BIN)/python -m sincere.workflows.theory docs/figures
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

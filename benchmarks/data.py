@@ -1,7 +1,7 @@
 """`python -m benchmarks.data --cifar10 FILE --fashion-mnist FILE`: augmentation, data loading, and real data sets.
 
-Times the augmented views and the data loader, and checks the data sets against published values. docs/data.md says how
-to create the files. Writes results/data.json.
+Times the augmented views and the data loader, and checks the data sets against published values.
+docs/reference/data.md says how to create the files. Writes results/data.json.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`python -m benchmarks.losses`: time and memory of one loss step, compared with other implementations in one run.
 
-Writes results/losses.json; `python -m benchmarks.tables` turns it into docs/benchmarks.md.
+Writes results/losses.json; `python -m benchmarks.tables` turns it into docs/reference/benchmarks.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`python -m benchmarks.scaling`: communication and memory of the loss over processes, and memory of micro-batches.
 
 Measures the bytes that each process receives and its peak memory, with 2, 4 and 8 processes and gloo, and compares the
-bytes with the formulas in docs/scaling.md. Writes results/scaling.json.
+bytes with the formulas in docs/guides/devices.md. Writes results/scaling.json.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def expected_rows(loss: str, exchange: str, n_processes: int, n: int) -> int:
-    """Return how many embeddings a process receives in a step, by the formulas in docs/scaling.md."""
+    """Return how many embeddings a process receives in a step, by the formulas in docs/guides/devices.md."""
     others = n - n // n_processes
     return others * (2 if exchange == "gather" else TRIPS[loss])
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks import reference_pages
 from benchmarks.measure import RESULTS
 from sincere.catalog import RAW_FEATURES, loss_title
 from sincere.evaluation.geometry import READING
@@ -26,20 +27,27 @@ from sincere.settings.reproduce_request import ALL, ReproduceRequest
 from sincere.workflows.reproduce import collect
 
 ROOT = Path(__file__).parents[1]
-PAGES = (
-    "README.md",
-    "docs/benchmarks.md",
-    "docs/theory.md",
-    "docs/data.md",
-    "docs/training.md",
-    "docs/evaluation.md",
-    "docs/use.md",
-    "docs/results.md",
-    "docs/search.md",
-    "docs/reproduction.md",
-    "docs/what-holds.md",
-    "docs/scaling.md",
-    "docs/promises.md",
+EXTRAS = {  # what each one is for
+    "": "the losses and the theory; torch with CUDA is nearly all of it",
+    "all": "`sincere train`, `compare` and the other commands",
+    "datasets": "data sets of Hugging Face",
+    "export": "ONNX files, the Hugging Face hub",
+    "lightning": "`sincere.integrations.lightning`",
+    "metric-learning": "`sincere.integrations.metric_learning`",
+    "mlflow": "`--log mlflow`",
+    "parquet": "features in .parquet files",
+    "search": "`sincere search`",
+    "sentence-transformers": "`sincere.integrations.sentence_transformers`",
+    "tensorboard": "`--log tensorboard`",
+    "timm": "encoders of timm",
+    "transformers": "`sincere.integrations.transformers`",
+    "wandb": "`--log wandb`",
+}
+MARK = "<!-- begin generated: "
+PAGES = tuple(
+    str(path.relative_to(ROOT))
+    for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
+    if MARK in path.read_text()
 )
 
 
@@ -581,6 +589,14 @@ def _kind(about: dict[str, Any]) -> str:
     return str(about["type"])
 
 
+def extras(results: dict[str, Any]) -> str:
+    rows = []
+    for row in results["extras"]:
+        command = f"`pip install 'sincere[{row['extra']}]'`" if row["extra"] else "`pip install sincere`"
+        rows.append([command, EXTRAS[row["extra"]], str(row["packages"]), megabytes(row["bytes"])])
+    return markdown(["command", "for", "packages", "on disk"], rows) + "\n\n" + described(results)
+
+
 def faults(results: dict[str, Any]) -> str:
     header = ["group", "cases", "survived", "tracebacks", "lost", "wrong", "executed"]
     rows = [[name, *(f"{counts[word]:,}" for word in header[1:])] for name, counts in results["groups"].items()]
@@ -624,6 +640,7 @@ def tables() -> dict[str, str]:
         "minutes-cat-dog": minutes(json.loads((RESULTS / "minutes.json").read_text()), classes=["cat", "dog"]),
         "recipes": recipes(),
         "headline": headline(),
+        "extras": extras(json.loads((RESULTS / "extras.json").read_text())),
         **reproduction(),
         "class-sampler": class_sampler(json.loads((RESULTS / "class_sampler.json").read_text())),
         "frozen-photos": frozen_photos(json.loads((RESULTS / "frozen.json").read_text())),
@@ -652,6 +669,8 @@ def tables() -> dict[str, str]:
         "losses-short": losses_short(results),
         "crossing": crossing(results),
         "theory": theory(json.loads((RESULTS / "theory.json").read_text())),
+        "command-line": reference_pages.command_line(),
+        "settings": reference_pages.settings(),
     }
 
 

@@ -13,6 +13,7 @@ from sincere.errors import MissingPackageError, missing_package
 
 if TYPE_CHECKING:
     from sincere.data.catalog import load_dataset
+    from sincere.integrations.scikit_learn import ContrastiveClassifier, ContrastiveEmbedder
     from sincere.losses.functional import eps_supinfonce_loss, info_nce_loss, sincere_loss, supcon_loss
     from sincere.losses.modules import EpsSupInfoNCELoss, InfoNCELoss, SINCERELoss, SupConLoss
     from sincere.theory.coefficients import repulsion_meter
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ContrastiveClassifier",
+    "ContrastiveEmbedder",
     "EpsSupInfoNCELoss",
     "InfoNCELoss",
     "Model",
@@ -50,6 +53,8 @@ __all__ = [
 ]
 
 _HOME = {
+    "ContrastiveClassifier": "sincere.integrations.scikit_learn",
+    "ContrastiveEmbedder": "sincere.integrations.scikit_learn",
     "EpsSupInfoNCELoss": "sincere.losses.modules",
     "InfoNCELoss": "sincere.losses.modules",
     "Model": "sincere.workflows.model",

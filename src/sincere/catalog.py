@@ -318,6 +318,7 @@ AUGMENTATIONS: dict[str, Augmentation | CustomAugmentation] = {
 }
 SCHEDULES = ("cosine", "linear")
 SAMPLERS = ("auto", "shuffle", "balanced", "p-by-k")
+LOGGERS = ("tensorboard", "wandb", "mlflow")  # of experiments
 
 
 @dataclass(frozen=True)

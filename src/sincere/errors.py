@@ -36,6 +36,10 @@ class MissingPackageError(SincereError, ImportError):
 EXTRAS = {  # packages that are not a part of `sincere[all]`, and the extra that brings each
     **dict.fromkeys(("huggingface_hub", "onnx", "onnxruntime", "onnxscript"), "export"),
     **dict.fromkeys(("optuna", "psycopg", "sqlalchemy"), "search"),
+    "lightning": "lightning",
+    "pytorch_metric_learning": "metric-learning",
+    "sentence_transformers": "sentence-transformers",
+    **dict.fromkeys(("accelerate", "transformers"), "transformers"),
 }
 
 

@@ -253,5 +253,5 @@ def test_paths(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.parquet: no such file$"):
         sincere.load_dataset(tmp_path / "a.parquet")
     (tmp_path / "many.parquet").mkdir()
-    with pytest.raises(DataError, match=r"many\.parquet: is a folder; give one file, or join its files into one$"):
+    with pytest.raises(DataError, match=r"many\.parquet: is a folder without .parquet files$"):
         sincere.load_dataset(tmp_path / "many.parquet")

@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.faults.server import drop_privileges
 
 ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")}
+ONE_THREAD["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # of pyarrow, which pandas imports where it is installed
 Moment = float | Callable[[], bool]  # seconds after the start, or asked often until it is true
 
 

@@ -72,7 +72,9 @@ def import_all() -> None:
     import sincere
 
     for module in pkgutil.walk_packages(sincere.__path__, "sincere."):
-        if not module.name.endswith(("__main__", ".parquet")):  # pyarrow starts a thread when it is imported
+        # pyarrow starts a thread when it is imported, and so may the libraries of drop-ins, which no command needs.
+        threaded = module.name.endswith((".parquet", ".hugging_face")) or ".integrations" in module.name
+        if not threaded and not module.name.endswith("__main__"):
             with contextlib.suppress(ImportError):  # an extra that is not installed
                 importlib.import_module(module.name)
     for name in ("PIL.PngImagePlugin", "sklearn.linear_model", "sklearn.decomposition", "torchvision", "vl_convert"):

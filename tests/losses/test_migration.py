@@ -1,4 +1,4 @@
-"""docs/migration.md, row by row: each call of another library and ours give the same value.
+"""docs/guides/migration.md, row by row: each call of another library and ours give the same value.
 
 The reference values were computed with the code named beside them, in float64, on `features`.
 """
@@ -115,7 +115,7 @@ class TestPytorchMetricLearning:
 
 
 def test_every_row_of_the_table_is_tested_here() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "migration.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "migration.md").read_text()
     rows = re.findall(r"<!-- tested: (\w+) -->", page)
     here = Path(__file__).read_text()
     assert len(rows) >= 8

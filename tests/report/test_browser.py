@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 from selenium import webdriver
 from selenium.common.exceptions import NoAlertPresentException
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -28,30 +26,18 @@ from sincere.report.label_placement import Box
 from sincere.report.page import write_report
 from sincere.report.search_page import write_search_report
 from sincere.report.theme import BLUE, ON_DARK
+from tests.browser import headless_browser, needs_browser
 from tests.report.comparison_folder import CLASSES, HOSTILE_NAMES, LOSSES, SCRIPT, make_comparison
 from tests.report.test_search_page import search_results
 
-CHROMIUM, DRIVER = (shutil.which("chromium") or shutil.which("google-chrome")), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None, reason="needs chromium and chromedriver on the PATH (Debian: chromium-driver)"
-)
-FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--force-prefers-reduced-motion", "--window-size=1280,900",
-)  # fmt: skip
+pytestmark = needs_browser
 DARK_GROUND, LIGHT_GROUND = "rgb(21, 24, 28)", "rgb(255, 255, 255)"
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
+    with headless_browser(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
 
 
 @pytest.fixture

@@ -15,7 +15,11 @@ from sincere.settings import keywords, signatures
 from sincere.settings.verbs import REQUESTS
 
 FUNCTIONS = ("train", "compare", "evaluate", "transfer")
-OBJECTS_ONLY = {"evaluate": {"encoder"}, "transfer": {"encoder"}}  # keywords that the command line cannot have
+OBJECTS_ONLY = {
+    "train": {"loggers"},
+    "evaluate": {"encoder"},
+    "transfer": {"encoder"},
+}  # keywords that the command line cannot have
 
 
 def test_the_generated_keywords_are_fresh() -> None:

@@ -115,7 +115,7 @@ def test_onnx_and_torch_agree_on_a_frozen_encoder(photos: Path, tmp_path: Path) 
 
 @needs_onnx
 def test_the_file_classifies_with_the_reference_embeddings(run: Path, exported: Path, photos: Path) -> None:
-    """As docs/use.md shows it, without torch and without this package."""
+    """As docs/guides/export.md shows it, without torch and without this package."""
     from safetensors import safe_open
 
     file = photos / "dark" / "03.png"

@@ -17,7 +17,7 @@ def test_every_file_of_a_run_has_the_mode_of_the_umask(umask: int, mode: int, da
     pytest.importorskip("tensorboard")
     before = os.umask(umask)
     try:
-        sincere.train(data=data, out=tmp_path / "run", tensorboard=True, validation=0.2, **QUICK)
+        sincere.train(data=data, out=tmp_path / "run", log=["tensorboard"], validation=0.2, **QUICK)
         sincere.evaluate(tmp_path / "run", probe="both", probe_epochs=1, quiet=True)
     finally:
         os.umask(before)

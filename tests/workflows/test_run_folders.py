@@ -74,7 +74,7 @@ def test_a_run_killed_before_it_had_begun_is_started_again(overwrite: bool, data
 
 
 @pytest.mark.parametrize(
-    "name", ["figures/mine.png", "checkpoints/notes.txt", "transfer/other/mine.txt", "tensorboard/x"]
+    "name", ["figures/mine.png", "checkpoints/notes.txt", "transfer/other/mine.txt", "tensorboard/x", "wandb/mine.txt"]
 )
 def test_overwrite_never_touches_files_in_folders_named_like_ours(name: str, data: str, tmp_path: Path) -> None:
     run = tmp_path / "run"

@@ -207,12 +207,6 @@ def test_a_step_too_large_for_the_memory_is_refused_at_once(
     assert not (tmp_path / "run").exists()
 
 
-def test_tensorboard_files(data: str, tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    sincere.train(data=data, out=tmp_path / "run", tensorboard=True, **QUICK)
-    assert list((tmp_path / "run" / "tensorboard").glob("events.*"))
-
-
 def test_clipping_reaches_the_loop(data: str, tmp_path: Path) -> None:
     sincere.train(data=data, out=tmp_path / "free", **QUICK)
     sincere.train(data=data, out=tmp_path / "clipped", clip_norm=1e-3, **QUICK)

@@ -24,4 +24,4 @@ def main(arguments: list[str]) -> None:
         table.add_row(name, f"{named.n_train:,}", f"{named.n_test:,}", str(named.n_classes), side, there, named.about)
     messages = Messages()
     messages.console.print(table)
-    messages.say(f"Folder: {root}. Or your own: a folder of class folders, or an .npz (docs/data.md).")
+    messages.say(f"Folder: {root}. Or your own: a folder of class folders, or an .npz (docs/reference/data.md).")

@@ -58,6 +58,7 @@ class NamedSet:
 
 
 PARQUET = (".parquet", ".pq")  # suffixes
+PARQUET_FILES = ("*.parquet", "data/*.parquet")  # of a data set in a folder
 _NAMED = "sincere.data.torchvision_sets"
 # Folders, and files that may stand for them.
 _CIFAR10 = ("cifar-10-batches-py", "cifar10.npz")
@@ -90,7 +91,7 @@ def load_dataset(
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> Dataset:
-    """Load a data set by name, a folder of class folders, an .npz of images or features, or a .parquet of features.
+    """Load a data set by name, a folder of class folders, an .npz, a .parquet, or one that `datasets` saved.
 
     Args:
         source: Name, folder or file; or arrays, tensors or a torch Dataset, as in `train`.
@@ -145,6 +146,12 @@ def load_source(
     return dataset if unknown_classes is None else dataset.leave_out(unknown_classes)
 
 
+def is_saved_dataset(path: Path) -> bool:
+    """Tell whether a folder is one that Hugging Face `datasets` saved, or holds parquet files."""
+    saved = any((path / name).is_file() for name in ("dataset_dict.json", "dataset_info.json"))
+    return saved or any(file.is_file() for pattern in PARQUET_FILES for file in path.glob(pattern))
+
+
 def _load(source: str | Path, settings: LoadOptions) -> Dataset:
     if source in DATASETS:
         return cast("Dataset", load(DATASETS[str(source)].loader)(settings))
@@ -154,14 +161,23 @@ def _load(source: str | Path, settings: LoadOptions) -> Dataset:
     if not source:  # an empty path would be the current folder
         raise DataError(f"data: must not be empty; the names are {', '.join(DATASETS)}")
     is_parquet = path.suffix.lower() in PARQUET
+    if path.is_dir() and is_saved_dataset(path):
+        from sincere.data.hugging_face import load_saved
+
+        return load_saved(path, settings)
     if path.is_dir() and is_parquet:
-        raise DataError(f"{path}: is a folder; give one file, or join its files into one")
+        raise DataError(f"{path}: is a folder without .parquet files")
     if path.is_dir():
         from sincere.data.folder import load_folder
 
         return load_folder(path, settings)
     if path.is_file() and is_parquet:
-        from sincere.data.parquet import load_parquet
+        from sincere.data.parquet import has_images, load_parquet
+
+        if has_images(path):
+            from sincere.data.hugging_face import load_image_parquet
+
+            return load_image_parquet(path, settings)
 
         return load_parquet(path, settings)
     if path.is_file():

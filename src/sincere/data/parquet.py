@@ -50,6 +50,22 @@ def load_parquet(path: Path, settings: LoadOptions) -> Dataset:
     return features_dataset(path.stem, part, rows=rows, notes=notes, remedy=remedy, options=settings)
 
 
+def has_images(path: Path) -> bool:
+    """Tell whether a .parquet has a column of encoded images, and none of lists of numbers."""
+    try:
+        with pq.ParquetFile(path) as file:
+            kinds = file.schema_arrow.types
+    except Exception:  # damaged: `load_parquet` says how
+        return False
+    return not any(map(_is_list, kinds)) and any(map(_is_image, kinds))
+
+
+def _is_image(kind: Any) -> bool:
+    if pa.types.is_struct(kind):
+        return {kind.field(i).name for i in range(kind.num_fields)} == {"bytes", "path"}
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
 def _read(path: Path, file: Any) -> tuple[FeaturePart, NamedArray | None]:
     """Return features, labels and texts of all rows, and which part each row belongs to, if that is said."""
     types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from sincere.data.decode import convert
 from sincere.data.load_options import LoadOptions
 from sincere.data.npz import load_members
 from sincere.errors import DataError, InputTypeError, first_line
+
+if TYPE_CHECKING:
+    from sincere.data.hugging_face import HuggingFaceData
 
 FORMS = "arrays by the names of an .npz file, (images or features, labels), or a torch Dataset of (image, label)"
 
@@ -66,18 +69,23 @@ class PythonData:
         return digest.hexdigest()
 
 
-def python_data(name: str, value: Any) -> PythonData:
+def python_data(name: str, value: Any) -> PythonData | HuggingFaceData:
     """Return data that a caller has given, as arrays.
 
     Args:
         name: Name of the data set in messages.
         value: Arrays or tensors by the names of an .npz file; or a pair of images (n, h, w, c) or features (n, d) and
-            labels; or a torch Dataset of (image, label), which is read once; or two of these for training and testing.
+            labels; or a torch Dataset of (image, label), which is read once; or two of these for training and testing;
+            or a Dataset or DatasetDict of Hugging Face.
 
     Raises:
         InputTypeError: It is none of these.
         DataError: The samples of a Dataset do not fit together.
     """
+    if type(value).__module__.partition(".")[0] == "datasets":
+        from sincere.data.hugging_face import hugging_face_data
+
+        return hugging_face_data(name, value)
     if isinstance(value, Mapping):
         return PythonData(name, {str(key): as_array(f"{name}: {key}", array) for key, array in value.items()})
     if isinstance(value, tuple | list) and len(value) == 2:

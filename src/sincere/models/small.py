@@ -1,4 +1,4 @@
-"""`small`: a network for small images on a CPU, designed for accuracy per second (docs/training.md)."""
+"""`small`: a network for small images on a CPU, designed for accuracy per second (docs/reference/encoders.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results of an evaluation or a comparison: results.json, as docs/results.md describes it."""
+"""The results of an evaluation or a comparison: results.json, as docs/reference/results.md describes it."""
 
 from __future__ import annotations
 

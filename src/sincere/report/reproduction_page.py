@@ -85,7 +85,8 @@ def markdown_table(table: PaperTable) -> str:
     """Return a table as Markdown, with its notes below."""
     lines = [table.header, ["---"] * 2 + ["---:"] * (len(table.header) - 2)]
     lines += [[_markdown_cell(cell) for cell in row] for row in table.rows]
-    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    escaped = ([cell.replace("|", r"\|") for cell in line] for line in lines)  # |N| is no end of a cell
+    text = "\n".join(f"| {' | '.join(line)} |" for line in escaped)
     return "\n\n".join([text, *table.notes])
 
 

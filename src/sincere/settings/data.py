@@ -11,8 +11,8 @@ from sincere.catalog import PYTHON
 from sincere.settings.record import Choices, Settings
 
 DATA_HELP = (
-    "a name (`sincere datasets` lists them), a folder of class folders, an .npz of images or features, or a .parquet "
-    "of features"
+    "a name (`sincere datasets` lists them), a folder of class folders, an .npz of images or features, a .parquet, or "
+    "a folder that Hugging Face `datasets` has saved"
 )
 FILES = (".npz", ".parquet", ".pq")
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Self, cast
 
 from pydantic import Field, field_validator, model_validator
 
+from sincere.catalog import LOGGERS
 from sincere.recipes import TRANSFER_RECIPES
 from sincere.records.config import read_config
 from sincere.settings.data import DATA_HELP, DataSettings, source_name
@@ -52,6 +53,8 @@ class EvaluateRequest(MeasureRequest):
     """Where the run's data are now, if they have moved."""
     skip_bad_images: bool = False
     """Leave out images that cannot be read, instead of stopping; on, where the run was trained so."""
+    log: tuple[Annotated[str, Choices(LOGGERS)], ...] = ()
+    """Experiment loggers that get the results and the report, beside the metrics of the run if it was logged."""
 
 
 class TransferRequest(MeasureRequest):

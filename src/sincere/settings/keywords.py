@@ -110,7 +110,7 @@ class TrainKeywords(
     resume: bool
     overwrite: bool
     checkpoint_minutes: float
-    tensorboard: bool
+    log: Sequence[str]
     quiet: bool
 
 
@@ -154,6 +154,7 @@ class CompareKeywords(
     tuned: str | Path | None
     overwrite: bool
     checkpoint_minutes: float
+    log: Sequence[str]
     quiet: bool
 
 
@@ -213,6 +214,7 @@ class EvaluateKeywords(EvaluationKeywords, DevicesKeywords, total=False):
     quiet: bool
     data: str | object | None
     skip_bad_images: bool
+    log: Sequence[str]
 
 
 class TransferKeywords(EvaluationKeywords, DevicesKeywords, total=False):

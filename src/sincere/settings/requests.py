@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from sincere.catalog import COMPARED_LOSSES, LOSSES, PYTHON
+from sincere.catalog import COMPARED_LOSSES, LOGGERS, LOSSES, PYTHON
 from sincere.errors import InputValueError
 from sincere.recipes import EXPERIMENTS, RUN_RECIPES
 from sincere.records.comparison import RUNS
@@ -76,7 +76,7 @@ class TrainRequest(RunSettings):
     """
 
     examples: ClassVar[tuple[tuple[str, str], ...]] = (
-        ("sincere train", "learns the embedded digits in less than a minute"),
+        ("sincere train", "learns the bundled digits in less than a minute"),
         ("sincere train --data photos/ --encoder resnet18", "takes a folder of class folders"),
         ("sincere train --data cifar10.npz --classes cat dog --epochs 20", "takes two classes of a file of arrays"),
         ("sincere train --recipe cifar10-sincere", "one of the paper's runs"),
@@ -105,8 +105,9 @@ class TrainRequest(RunSettings):
     """Replace a run that is already in that folder."""
     checkpoint_minutes: float = Field(default=5.0, ge=0, le=MANY)
     """Longest time between checkpoints; the end of an epoch writes one after a tenth of it."""
-    tensorboard: bool = False
-    """Also write TensorBoard files (extra `tensorboard`)."""
+    log: tuple[Annotated[str, Choices(LOGGERS)], ...] = ()
+    """Experiment loggers that also get the metrics: tensorboard, wandb, mlflow (extras of the same names). A resumed
+    run keeps its own."""
     quiet: bool = False
     """Print nothing but warnings, to stderr."""
 
@@ -143,7 +144,7 @@ class CompareRequest(Request):
 
     verb: ClassVar[str] = "compare"
     examples: ClassVar[tuple[tuple[str, str], ...]] = (
-        ("sincere compare", "compares three losses on the embedded digits in about a minute"),
+        ("sincere compare", "compares three losses on the bundled digits in about a minute"),
         ("sincere compare --data photos/ --seeds 0 1 2", "takes a folder of class folders and three seeds"),
         ("sincere compare --data cifar10.npz --classes cat dog --losses sincere supcon", "two classes, two losses"),
         ("sincere compare --tuned runs/digits-search --seeds 0 1 2", "each loss at its own best of a search"),
@@ -186,6 +187,8 @@ class CompareRequest(Request):
     """Start over, in place of a comparison that is already in that folder."""
     checkpoint_minutes: float = Field(default=5.0, ge=0, le=MANY)
     """Longest time between checkpoints."""
+    log: tuple[Annotated[str, Choices(LOGGERS)], ...] = ()
+    """Experiment loggers that also get the metrics of each run, its results, and the report of the comparison."""
     quiet: bool = False
     """Print nothing but warnings, to stderr."""
 
@@ -265,6 +268,7 @@ class CompareRequest(Request):
             out=self.folder() / RUNS / run_name(loss, seed),
             resume=resume,
             checkpoint_minutes=self.checkpoint_minutes,
+            log=self.log,
             quiet=self.quiet,
         )
         own = self.own_settings()
@@ -273,7 +277,7 @@ class CompareRequest(Request):
     def identity(self) -> dict[str, Any]:
         """Return what decides its results, to tell whether it has been done already."""
         values = self.flat()
-        for name in ("recipe", "out", "overwrite", "checkpoint_minutes", "quiet"):
+        for name in ("recipe", "out", "overwrite", "checkpoint_minutes", "log", "quiet"):
             del values[name]
         source, weights = Path(self.data.source), self.model.weights
         values["data"] = str(source.resolve()) if source.exists() else self.data.source

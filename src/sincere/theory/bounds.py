@@ -1,7 +1,7 @@
 """Lower bounds on the losses from the divergence of target and noise, and on the divergence from a loss.
 
 J is the symmetrised divergence KL(p+ || p-) + KL(p- || p+), |N| the number of noise items (negatives), |P| that of
-partners (positives). docs/theory.md proves the tighter bound. Paper: https://arxiv.org/abs/2309.14277.
+partners (positives). docs/explanation/theory.md proves the tighter bound. Paper: https://arxiv.org/abs/2309.14277.
 """
 
 from __future__ import annotations

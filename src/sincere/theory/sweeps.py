@@ -1,4 +1,4 @@
-"""How loss, bounds and divergence move with the task: the values behind the figures of docs/theory.md, as rows."""
+"""How loss, bounds and divergence move with the task: rows for the figures of docs/explanation/theory.md."""
 
 from __future__ import annotations
 

@@ -34,6 +34,7 @@ from sincere.settings.signatures import OBJECTS, with_signature
 from sincere.statistics.bootstrap import ENOUGH_SEEDS
 from sincere.statistics.comparison import chance_note, compare_losses, few_seeds_note, scope_of
 from sincere.training.interruption import InterruptedRunError
+from sincere.training.loggers import LOGGER_IDS, TENSORBOARD, WANDB, check_loggers
 from sincere.workflows.assembly import frozen_data, initial_model
 from sincere.workflows.defaults import resolve
 from sincere.workflows.embedded_data import EmbeddedData
@@ -43,12 +44,24 @@ from sincere.workflows.length import epochs_that_fit
 from sincere.workflows.measure import check_measurable
 from sincere.workflows.python_objects import named_objects
 from sincere.workflows.raw_features import evaluate_raw_features
-from sincere.workflows.results import SEED, evaluate_run, is_same_data
+from sincere.workflows.results import SEED, evaluate_run, is_same_data, log_results
 from sincere.workflows.run_folder import RunFolder, check_nothing_else, check_run_only
 from sincere.workflows.train import own_random_state, thread_number, train_run
 from sincere.workflows.trained_model import load_data, stored_settings, with_unknown
 
-NAMES = {REQUEST, RUNS, RESULTS, CSV, REPORT, FIGURES, LOCK, EVALUATION_LOCK}  # all that a comparison writes
+NAMES = {
+    REQUEST,
+    RUNS,
+    RESULTS,
+    CSV,
+    REPORT,
+    FIGURES,
+    LOCK,
+    EVALUATION_LOCK,
+    LOGGER_IDS,
+    TENSORBOARD,
+    WANDB,
+}  # all that a comparison writes
 State = Literal["new", "begun", "finished"]  # of a run
 NOT_REPEATED = ("seeds", "overwrite", "quiet")  # settings that a suggested command leaves out
 REMEDY = "choose another folder with --out, or start over with --overwrite"
@@ -76,6 +89,7 @@ def run_comparison(request: CompareRequest, messages: Messages | None = None) ->
     Raises:
         InterruptedRunError: SIGTERM or Ctrl-C; a checkpoint was written.
     """
+    check_loggers(request.log, caller=request.verb)
     _check(request)
     fabric = start_processes(request.machine, caller=request.verb, precision=request.machine.precision)
     messages = speaker(fabric, messages or Messages(quiet=request.quiet))
@@ -123,6 +137,7 @@ def _compare(request: CompareRequest, fabric: Fabric, messages: Messages) -> Res
                 remove_report(folder)
             page = write_report(folder)
         write_request(folder, request.identity(), digest, done=True)
+        log_results(results, folder, request.log, messages)
     fabric.barrier()
     show(results, page, messages)
     return results

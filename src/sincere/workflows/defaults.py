@@ -41,7 +41,7 @@ def resolve(settings: RunSettings, data: Dataset, device: torch.device) -> RunSe
     source, optimisation = settings.data.source, settings.optimisation
     is_small = settings.model.encoder == "small"
     has_weights = bool(settings.model.freeze or settings.model.pretrained or settings.model.weights)
-    # The recipe of docs/training.md; below that size, that of the digits.
+    # The recipe of docs/reference/encoders.md; below that size, that of the digits.
     is_recipe = is_small and not has_weights and data.size > TINY_PIXELS
     adamw = has_weights or settings.model.is_python
     optimizer = optimisation.optimizer or ("adamw" if adamw else "muon" if is_small else "sgd")

@@ -13,9 +13,10 @@ from sincere.records.results import Results
 from sincere.settings.evaluation_requests import EvaluateRequest
 from sincere.settings.keywords import EvaluateKeywords
 from sincere.settings.signatures import with_signature
+from sincere.training.loggers import check_loggers
 from sincere.workflows.launch import in_turn, locked_by_first, report_lost_processes, speaker, start_processes
 from sincere.workflows.python_objects import given_encoder, named_objects
-from sincere.workflows.results import evaluate_run, finish
+from sincere.workflows.results import evaluate_run, finish, log_results
 from sincere.workflows.run_folder import RunFolder
 from sincere.workflows.trained_model import load_data, stored_settings, with_unknown
 
@@ -40,6 +41,7 @@ def run_evaluation(request: EvaluateRequest, messages: Messages | None = None) -
 
     Where several processes share the images, each comes here; the first one alone measures, writes and speaks.
     """
+    check_loggers(request.log, caller=request.verb)
     folder = RunFolder(request.run)
     settings = stored_settings(folder)
     moved: dict[str, Any] = {"source": request.data, "data_dir": request.data_dir}
@@ -59,4 +61,5 @@ def run_evaluation(request: EvaluateRequest, messages: Messages | None = None) -
         )
         if fabric.is_global_zero:
             finish(results, folder.path, messages, report=request.report)
+            log_results(results, folder.path, request.log, messages)
     return results

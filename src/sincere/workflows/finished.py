@@ -11,9 +11,16 @@ from sincere.settings.requests import CompareRequest
 
 
 def finished_comparison(request: CompareRequest, messages: Messages) -> Results | None:
-    """Show and return the results of a comparison, if the same request has been done on the same data."""
+    """Show and return the results of a comparison, if the same request has been done on the same data.
+
+    None with loggers, which may not have them yet.
+    """
     folder = request.folder()
-    stored = None if request.overwrite else stored_results(folder, request.identity(), request_digest(request))
+    stored = (
+        None
+        if request.overwrite or request.log
+        else stored_results(folder, request.identity(), request_digest(request))
+    )
     shared = request.machine.devices * request.machine.nodes > 1
     if stored is not None and not (shared and is_follower()):  # one process speaks
         messages.say(f"{folder}: is done already; --overwrite starts over")

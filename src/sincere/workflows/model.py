@@ -280,7 +280,7 @@ class Model:
         return self.network.outputs(inputs)
 
     def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the model as an ONNX file that takes decoded pixels of any height and width; see docs/use.md.
+        """Write the model as an ONNX file that takes decoded pixels of any height and width; see docs/guides/export.md.
 
         Where onnxruntime is installed, its embeddings of a few images are compared with those of PyTorch first.
 

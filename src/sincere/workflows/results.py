@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -14,13 +15,25 @@ from sincere.errors import DataError
 from sincere.messages import Messages
 from sincere.records.files import EVALUATION_LOCK, staged_folder
 from sincere.records.manifest import make_manifest, now
-from sincere.records.results import FIGURES, RESULTS, Baseline, DataAbout, MetricAbout, Results, Row, TrainLoss
+from sincere.records.results import (
+    CSV,
+    FIGURES,
+    REPORT,
+    RESULTS,
+    Baseline,
+    DataAbout,
+    MetricAbout,
+    Results,
+    Row,
+    TrainLoss,
+)
 from sincere.report.page import remove_report, write_report
 from sincere.report.tables import show, write_csv
 from sincere.settings.evaluation import EvaluationSettings
 from sincere.settings.requests import RunSettings
 from sincere.statistics.bootstrap import interval
 from sincere.statistics.comparison import compare_losses, few_note
+from sincere.training.loggers import open_loggers
 from sincere.workflows.advice import measure_baselines, overfitting_note, small_classes_note
 from sincere.workflows.embedded_data import EmbeddedData, embed_data, reference_of
 from sincere.workflows.frozen_features import with_features
@@ -259,3 +272,13 @@ def finish(results: Results, folder: Path, messages: Messages, *, report: bool) 
     show(results, page, messages)
     if messages.quiet:
         messages.note(*results.notes)
+
+
+def log_results(results: Results, folder: Path, names: Sequence[str], messages: Messages) -> None:
+    """Log the estimates of an evaluation or a comparison, with its tables and its report as artefacts."""
+    loggers = open_loggers(names, folder, messages)
+    for row in results.rows:
+        prefix = f"{row.loss}-{row.seed}/" if len(results.rows) > 1 else ""
+        loggers.metrics({f"{prefix}{name}": found.estimate for name, found in row.metrics.items()}, row.epochs or 0)
+    loggers.files(folder / name for name in (RESULTS, CSV, REPORT))
+    loggers.finish()

@@ -26,7 +26,7 @@ from sincere.records.results import CSV, FIGURE_FORMATS, FIGURE_NAMES, FIGURES, 
 from sincere.settings.evaluation_requests import TRANSFER
 from sincere.settings.requests import EARLIER, RunSettings, TrainRequest, differing
 from sincere.training.checkpoints import BEST, DAMAGED, Checkpoints
-from sincere.training.tensorboard import TENSORBOARD
+from sincere.training.loggers import LOGGER_IDS, TENSORBOARD, WANDB
 
 SUMMARY, CHECKPOINTS = "summary.json", "checkpoints"
 SUMMARY_KINDS: dict[str, type | tuple[type, ...]] = {
@@ -39,11 +39,13 @@ SUMMARY_KINDS: dict[str, type | tuple[type, ...]] = {
 EMBEDDINGS = "embeddings.safetensors"
 PROBES = {"linear": "linear.safetensors", "linear_paper": "linear_paper.safetensors"}  # classifiers, by their metric
 MEASURED = {RESULTS, CSV, PER_IMAGE, MAP, EMBEDDINGS, *PROBES.values(), REPORT, FIGURES, EVALUATION_LOCK}
-TRAINED = {CONFIG, MANIFEST, METRICS, CHECKPOINTS, TENSORBOARD, SPEC, WEIGHTS, REFERENCE, SUMMARY, LOCK}
+LOGGED = {LOGGER_IDS, TENSORBOARD, WANDB}
+TRAINED = {CONFIG, MANIFEST, METRICS, CHECKPOINTS, SPEC, WEIGHTS, REFERENCE, SUMMARY, LOCK, *LOGGED}
 NAMES = {*TRAINED, *MEASURED, TRANSFER, LABEL_ISSUES, LABEL_LIST}  # all that is written into a run
 INSIDE = {  # what is written into its folders
     CHECKPOINTS: re.compile(rf"(step-\d+\.pt|{re.escape(BEST)})({re.escape(DAMAGED)})?"),
     TENSORBOARD: re.compile(r"events\.out\.tfevents\..*"),
+    WANDB: re.compile(r"(offline-)?run-.*|latest-run|debug.*\.log|settings"),
     FIGURES: re.compile(rf"({'|'.join((*FIGURE_NAMES, *search.FIGURE_NAMES))})\.({'|'.join(FIGURE_FORMATS)})"),
 }
 
@@ -236,5 +238,6 @@ def _foreign_inside(folder: Path) -> Iterator[str]:
     for name, own in INSIDE.items():
         if (folder / name).is_dir():
             for path in (folder / name).iterdir():
-                if path.is_dir() or not (own.fullmatch(path.name) or _is_unfinished(path.name)):
+                is_own = own.fullmatch(path.name) or _is_unfinished(path.name)
+                if not is_own or (path.is_dir() and name != WANDB):  # which has a folder for each run
                     yield f"{name}/{path.name}"

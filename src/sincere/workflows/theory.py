@@ -1,4 +1,4 @@
-"""The figures of docs/theory.md: `python -m sincere.workflows.theory FOLDER`."""
+"""The figures of docs/explanation/theory.md: `python -m sincere.workflows.theory FOLDER`."""
 
 from __future__ import annotations
 

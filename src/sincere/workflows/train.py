@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import random
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +24,14 @@ from sincere.evaluation.knn import accuracy_1nn
 from sincere.evaluation.model_outputs import PartOutputs
 from sincere.messages import Messages, is_follower
 from sincere.models.embedding import EmbeddingModel, check_encoder, load_model, save_model, save_spec
+from sincere.records.files import LOCK
 from sincere.settings.keywords import TrainKeywords
 from sincere.settings.requests import RunSettings, TrainRequest
 from sincere.settings.signatures import OBJECTS, with_signature
 from sincere.training.checkpoints import BEST, DamagedError, read
 from sincere.training.fit import Fit
 from sincere.training.interruption import InterruptedRunError
-from sincere.training.tensorboard import TensorBoardReporter, check_tensorboard
+from sincere.training.loggers import LoggedReporter, Logger, RunLoggers, check_loggers, open_loggers, stored_loggers
 from sincere.workflows.advice import class_sizes, small_classes_note
 from sincere.workflows.assembly import frozen_data, prepare
 from sincere.workflows.defaults import resolve
@@ -47,7 +48,7 @@ from sincere.workflows.launch import (
 from sincere.workflows.length import epochs_that_fit
 from sincere.workflows.model import Model, load
 from sincere.workflows.python_objects import named_objects
-from sincere.workflows.run_folder import SUMMARY_KINDS, RunFolder
+from sincere.workflows.run_folder import NAMES, SUMMARY_KINDS, RunFolder
 from sincere.workflows.trained_model import load_data
 
 
@@ -77,7 +78,7 @@ class TrainResult:
 
 
 @with_signature(TrainRequest)
-def train(**settings: Unpack[TrainKeywords]) -> TrainResult:
+def train(*, loggers: Sequence[Logger] = (), **settings: Unpack[TrainKeywords]) -> TrainResult:
     """Train a model with the settings of `sincere train`; with resume=True, those of the run need not be repeated.
 
     Objects may take the place of names. `data`: arrays or tensors by the names of an .npz file, a pair of images (n, h,
@@ -85,7 +86,8 @@ def train(**settings: Unpack[TrainKeywords]) -> TrainResult:
     testing. `encoder`: an `nn.Module` from images (n, c, h, w) to features (n, d); a copy of it is trained. `loss`: a
     callable from embeddings (n, n_views, dim) and labels (n,) to a number. `augmentation`: a callable from uint8 images
     (n, c, h, w) to views (n, c, size, size); one that takes `generator=` gets a seeded torch.Generator. Their names
-    alone are stored: pass the same objects again to resume.
+    alone are stored: pass the same objects again to resume. `loggers`: loggers of Lightning or Lightning Fabric, which
+    get the settings, the metrics of each epoch and the final ones; `log` makes one by name.
 
     Raises:
         InputValueError: A setting is wrong.
@@ -98,11 +100,13 @@ def train(**settings: Unpack[TrainKeywords]) -> TrainResult:
         1
     """
     with named_objects(settings, stores_run=True) as named:
-        return run_training(TrainRequest.make_or_resume(**named))
+        return run_training(TrainRequest.make_or_resume(**named), loggers=loggers)
 
 
-def run_training(request: TrainRequest, messages: Messages | None = None) -> TrainResult:
-    """Train, save the model, and check it once on the test part.
+def run_training(
+    request: TrainRequest, messages: Messages | None = None, *, loggers: Sequence[Logger] = ()
+) -> TrainResult:
+    """Train, save the model, and check it once on the test part; `loggers` are in addition to those of the request.
 
     Where several processes share the run, each comes here; the first one alone writes and speaks.
 
@@ -110,7 +114,7 @@ def run_training(request: TrainRequest, messages: Messages | None = None) -> Tra
         InterruptedRunError: SIGTERM or Ctrl-C; a checkpoint was written.
     """
     try:
-        result, _ = train_run(request, messages or Messages(quiet=request.quiet))
+        result, _ = train_run(request, messages or Messages(quiet=request.quiet), loggers=loggers)
     except InterruptedRunError as stopped:
         command = f"sincere train --resume --out {shlex.quote(str(request.folder()))}"
         if any(PYTHON in str(request.flat().get(name)) for name in OBJECTS):
@@ -126,6 +130,7 @@ def train_run(
     *,
     fabric: Fabric | None = None,
     for_evaluation: bool = False,
+    loggers: Sequence[Logger] = (),
 ) -> tuple[TrainResult, EmbeddedData | None]:
     """Train a run; return its result, and what its model makes of the images if an evaluation follows.
 
@@ -135,21 +140,21 @@ def train_run(
         data: The data to train on; loaded if None.
         fabric: The processes that share the run; started if None.
         for_evaluation: Whether the model is evaluated next, so that its outputs are worth keeping.
+        loggers: Loggers in addition to those of the request.
     """
     if request.model.encoder is not None:
         check_encoder(request.model.encoder)
     find_loss(request.loss.name, caller=request.verb)
     if request.machine.devices * request.machine.nodes > 1:
         _check_group(request.loss.name)
-    if request.tensorboard:
-        check_tensorboard()
+    check_loggers(request.log, loggers)
     folder = RunFolder(request.folder())
     if not is_follower():
         folder.check_free(request)
     if fabric is None:
         fabric = start_processes(request.machine, caller=request.verb, precision=request.machine.precision)
     with report_lost_processes(fabric):
-        return _train(request, folder, fabric, speaker(fabric, messages), data, for_evaluation=for_evaluation)
+        return _train(request, folder, fabric, speaker(fabric, messages), data, loggers, for_evaluation=for_evaluation)
 
 
 def _check_group(loss: str) -> None:
@@ -168,6 +173,7 @@ def _train(
     fabric: Fabric,
     messages: Messages,
     data: Dataset | None,
+    given_loggers: Sequence[Logger],
     *,
     for_evaluation: bool,
 ) -> tuple[TrainResult, EmbeddedData | None]:
@@ -204,12 +210,16 @@ def _train(
             fit = prepare(folder, settings, data, fabric, messages, checkpoint_seconds=seconds)
             if fabric.is_global_zero:
                 until_the_end.enter_context(folder.locked())
-            _fit(fit, request, settings, folder, messages)
-        return _finish(folder, settings, data, fit, messages, for_evaluation=for_evaluation)
+            _start(fit, request, settings, folder, messages)
+            loggers = until_the_end.enter_context(_loggers(fit, request, settings, folder, messages, given_loggers))
+            fit.run()
+        result, embedded = _finish(folder, settings, data, fit, messages, for_evaluation=for_evaluation)
+        loggers.metrics({"knn1_test": result.knn1_test}, fit.state.step)
+        return result, embedded
 
 
-def _fit(fit: Fit, request: TrainRequest, settings: RunSettings, folder: RunFolder, messages: Messages) -> None:
-    """Run the training loop, from its last checkpoint if the run is resumed."""
+def _start(fit: Fit, request: TrainRequest, settings: RunSettings, folder: RunFolder, messages: Messages) -> None:
+    """Write what the run is into its folder or, if it is resumed, restore its last checkpoint."""
     fabric = fit.fabric
     if request.resume:
         with in_turn(fabric):
@@ -221,9 +231,38 @@ def _fit(fit: Fit, request: TrainRequest, settings: RunSettings, folder: RunFold
         folder.begin(request, settings, str(fabric.device))
     if fabric.is_global_zero and fit.state.step == 0:
         save_spec(cast(EmbeddingModel, fit.model.module).spec, folder.path)
-    if request.tensorboard and fabric.is_global_zero:
-        fit.reporter = TensorBoardReporter(fit.reporter, folder.path, first_step=fit.state.step)
-    fit.run()
+
+
+@contextmanager
+def _loggers(
+    fit: Fit,
+    request: TrainRequest,
+    settings: RunSettings,
+    folder: RunFolder,
+    messages: Messages,
+    given: Sequence[Logger],
+) -> Iterator[RunLoggers]:
+    """Log the run until the block ends; the first process does, with the loggers of a resumed run if none are named."""
+    if not fit.fabric.is_global_zero:
+        yield RunLoggers(messages, {})
+        return
+    names = request.log or (tuple(stored_loggers(folder.path)) if request.resume else ())
+    check_loggers(names)
+    try:
+        loggers = open_loggers(names, folder.path, messages, objects=given, first_step=fit.state.step)
+    except DataError:
+        if not request.resume:  # nothing was trained yet: leave no run that would have to be overwritten
+            folder.set_aside(NAMES - {LOCK})
+        raise
+    if loggers.loggers:
+        loggers.settings(settings.stored())
+        fit.reporter = LoggedReporter(fit.reporter, loggers)
+    try:
+        yield loggers
+    except BaseException:
+        loggers.finish(failed=True)
+        raise
+    loggers.finish()
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from sincere.losses.kernels.tiled import TiledLosses
 from sincere.losses.pairs import Contrast
 
 # Pairs (n x m) up to which the dense form is faster than the tiled one, by device type. The CPU's value is interpolated
-# between measurements at n = 256 and 512 (docs/benchmarks.md: where `auto` switches). No accelerator could be measured,
-# so elsewhere the dense form serves only batches whose matrices are too small to matter (4 MB each).
+# between measurements at n = 256 and 512 (docs/reference/benchmarks.md: where `auto` switches). No accelerator could be
+# measured, so elsewhere the dense form serves only batches whose matrices are too small to matter (4 MB each).
 _DENSE_PAIRS = {"cpu": 352 * 352}
 _DENSE_PAIRS_UNMEASURED = 1024 * 1024
 

@@ -1,0 +1,182 @@
+"""Our module and callback under the real Lightning."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+from torch.optim import AdamW
+from torch.utils.data import DataLoader, TensorDataset
+
+from sincere import info_nce_loss, sincere_loss
+from sincere.catalog import LOSSES
+from sincere.errors import InputTypeError, InputValueError
+from sincere.integrations.lightning import ContrastiveModule, LiveKNN
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def digits() -> tuple[Tensor, Tensor]:
+    """Digits with noise, so that their pixels alone do not tell them apart."""
+    pixels, labels = load_digits(return_X_y=True)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.tensor(pixels, dtype=torch.float32) / 16
+    return images + 0.6 * torch.randn(images.shape, generator=generator), torch.tensor(labels)
+
+
+def loaders() -> tuple[DataLoader[Any], DataLoader[Any]]:
+    images, labels = digits()
+    train, test = TensorDataset(images[:900], labels[:900]), TensorDataset(images[900:], labels[900:])
+    return DataLoader(train, batch_size=100, shuffle=True), DataLoader(test, batch_size=500)
+
+
+def make_module(**options: Any) -> ContrastiveModule:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 16))
+    return ContrastiveModule(network, optimizer=partial(AdamW, lr=3e-3), **options)
+
+
+def make_trainer(epochs: int, *callbacks: Callback, **options: Any) -> Trainer:
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+    checkpoints = any(isinstance(callback, ModelCheckpoint) for callback in callbacks)
+    return Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        callbacks=[*callbacks],
+        enable_checkpointing=checkpoints,
+        **{**quiet, **options},
+    )
+
+
+def test_training_improves_the_live_accuracy() -> None:
+    train, test = loaders()
+    knn, module = LiveKNN(train, test, k=5), make_module()
+    images, labels = train.dataset.tensors  # type: ignore[attr-defined]
+    before = module.named_loss(module.network(images), labels).item()
+    trainer = make_trainer(6, knn)
+    trainer.fit(module, train)
+    epochs, accuracies = zip(*knn.history, strict=True)
+    assert epochs == (0, 1, 2, 3, 4, 5, 6)
+    assert accuracies[-1] > accuracies[0] + 0.1, accuracies
+    assert trainer.callback_metrics["knn"].item() == pytest.approx(accuracies[-1])
+    assert module.named_loss(module.network(images), labels).item() < before - 1
+    assert "train_loss" in trainer.callback_metrics
+
+
+def test_live_accuracy_is_that_of_the_nearest_reference() -> None:
+    train, test = loaders()
+    module = make_module().train()
+    accuracy = LiveKNN(train, test, k=1).measure(module)
+    (references, classes), (queries, labels) = train.dataset.tensors, test.dataset.tensors  # type: ignore[attr-defined]
+    module.eval()
+    with torch.no_grad():
+        similarities = normalize(module(queries), dim=1) @ normalize(module(references), dim=1).T
+    assert accuracy == pytest.approx((classes[similarities.argmax(dim=1)] == labels).double().mean().item(), abs=0.003)
+
+
+def test_training_takes_the_same_course_without_the_callback() -> None:
+    train, test = loaders()
+    weights = []
+    for callbacks in ([], [LiveKNN(train, test, every_n_epochs=2)]):
+        module = make_module()
+        module.network[0].eval()  # a frozen part
+        torch.manual_seed(1)
+        make_trainer(2, *callbacks).fit(module, train)
+        weights.append(torch.cat([parameter.flatten() for parameter in module.parameters()]))
+    assert torch.equal(*weights)
+
+
+def test_modes_are_restored() -> None:
+    train, test = loaders()
+    module = make_module().train()
+    module.network[0].eval()
+    LiveKNN(train, test).measure(module)
+    assert not module.network[0].training
+    assert module.network[2].training
+
+
+def test_best_checkpoint_and_resuming(tmp_path: Path) -> None:
+    train, test = loaders()
+    knn = LiveKNN(train, test)
+    checkpoints = ModelCheckpoint(tmp_path, monitor="knn", mode="max", save_last=True)
+    make_trainer(2, knn, checkpoints).fit(make_module(), train)
+    assert checkpoints.best_model_score is not None
+    assert checkpoints.best_model_score.item() == pytest.approx(max(accuracy for _, accuracy in knn.history[1:]))
+    resumed = LiveKNN(train, test)
+    make_trainer(3, resumed).fit(make_module(), train, ckpt_path=tmp_path / "last.ckpt", weights_only=False)
+    assert resumed.history[:3] == knn.history
+    assert [epochs for epochs, _ in resumed.history] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", [name for name, loss in LOSSES.items() if loss.needs_labels])
+def test_loss_is_the_function_of_that_name(name: str) -> None:
+    module, criterion = make_module(loss=name, temperature=0.2).eval(), LOSSES[name].load()(0.2)
+    module.log = lambda *arguments, **options: None  # type: ignore[method-assign]
+    one, other, labels = torch.randn(8, 64), torch.randn(8, 64), torch.arange(8) // 2
+    torch.testing.assert_close(module.training_step([one, labels], 0), criterion(module(one), labels))
+    views = torch.stack([module(one), module(other)], dim=1)
+    torch.testing.assert_close(module.training_step(([one, other], labels), 0), criterion(views, labels))
+    assert not torch.equal(criterion(views, labels), criterion(module(one), labels))
+
+
+def test_views_without_labels() -> None:
+    module = make_module(loss="infonce").eval()
+    module.log = lambda *arguments, **options: None  # type: ignore[method-assign]
+    views = [torch.randn(8, 64), torch.randn(8, 64)]
+    expected = info_nce_loss(torch.stack([module(view) for view in views], dim=1))
+    torch.testing.assert_close(module.training_step(views, 0), expected)
+    torch.testing.assert_close(module.training_step([views, torch.arange(8)], 0), expected)
+
+
+def test_temperature_can_be_learned() -> None:
+    temperature = nn.Parameter(torch.tensor(0.5))
+    train, _ = loaders()
+    module = make_module(temperature=temperature)
+    make_trainer(1, limit_train_batches=3).fit(module, train)
+    assert abs(temperature.item() - 0.5) > 1e-3  # weight decay alone would change it by 5e-5
+    z, labels = torch.randn(8, 16), torch.arange(8) // 2
+    torch.testing.assert_close(module.named_loss(z, labels), sincere_loss(z, labels, temperature=temperature))
+
+
+def test_errors() -> None:
+    cases: list[tuple[type[Exception], str, Any]] = [
+        (
+            InputValueError,
+            "ContrastiveModule: loss must be one of 'sincere', 'supcon', 'eps-supinfonce', 'infonce'; got 'supco'. "
+            "Did you mean 'supcon'?",
+            lambda: make_module(loss="supco"),
+        ),
+        (
+            InputValueError,
+            "ContrastiveModule: reduction must be 'mean' or 'sum', because a trainer needs one number; got 'none'",
+            lambda: make_module(reduction="none"),
+        ),
+        (
+            InputTypeError,
+            "ContrastiveModule: labels must be given, because sincere compares classes; got None. Without labels, use "
+            'several views and loss="infonce"',
+            lambda: make_module().training_step(torch.randn(4, 64), 0),
+        ),
+        (
+            InputValueError,
+            "LiveKNN: k must be an integer of at least 1; got 0",
+            lambda: LiveKNN([], [], k=0),
+        ),
+        (
+            InputTypeError,
+            "LiveKNN: a batch must be a pair of inputs and labels; got Tensor",
+            lambda: LiveKNN([torch.randn(4, 64)], []).measure(make_module()),
+        ),
+    ]
+    for kind, message, call in cases:
+        with pytest.raises(kind, match=f"^{re.escape(message)}$"):
+            call()
