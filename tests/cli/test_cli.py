@@ -274,3 +274,37 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert error.endswith(f"; resume it with: sincere train --resume --out {out}\n")
     assert error.count("\n") == 1
     assert list((out / "checkpoints").glob("step-*.pt"))
+
+
+def test_one_interruption_is_enough_and_further_ones_do_no_harm() -> None:
+    program = """
+import os, signal, sys
+import sincere.cli
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+
+class Verb:
+    @staticmethod
+    def main(words):
+        try:
+            interrupt()
+        finally:
+            interrupt()
+
+sincere.cli.import_module = lambda name: Verb
+sys.argv = ["sincere", "datasets"]
+code = sincere.cli.main()
+interrupt()
+sys.exit(code)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "sincere: interrupted\n")
+
+
+def test_a_caller_keeps_its_own_handling_of_interruptions() -> None:
+    import signal
+
+    before = signal.getsignal(signal.SIGINT)
+    assert main(["--version"]) == 0
+    assert signal.getsignal(signal.SIGINT) is before

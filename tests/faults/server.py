@@ -103,7 +103,7 @@ def child(request: dict[str, Any], fds: list[int]) -> None:
     code = 1
     try:
         prepare(request, fds)
-        code = run_command(request["arguments"])
+        code = run_command()
     except BaseException:
         traceback.print_exc()
     with contextlib.suppress(BaseException):
@@ -121,7 +121,6 @@ def prepare(request: dict[str, Any], fds: list[int]) -> None:
     os.setsid()
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(fds[0], 1)
@@ -166,12 +165,13 @@ def drop_privileges() -> None:
         raise OSError(ctypes.get_errno(), "capset")
 
 
-def run_command(arguments: list[str]) -> int:
-    """Call the command as its script does."""
+def run_command() -> int:
+    """Call the command as its script does; a Ctrl-C counts from here on."""
     from sincere.cli import main as sincere
 
     try:
-        return int(sincere(arguments) or 0)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        return sincere()
     except SystemExit as stop:
         if stop.code is None or isinstance(stop.code, int):
             return stop.code or 0

@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from types import FrameType
+from typing import NoReturn
 
 from sincere import __version__
 from sincere.checks import printable
@@ -39,11 +41,34 @@ RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a verb; return the exit code: 0, 2 for wrong input, 130 when interrupted, 141 if nobody reads its output."""
+    """Run a verb; return the exit code: 0, 2 for wrong input, 130 when interrupted, 141 if nobody reads its output.
+
+    Without arguments it is the whole process, as its script calls it: the first Ctrl-C stops the verb, and no further
+    one disturbs the end of the process.
+    """
+    is_process = arguments is None and threading.current_thread() is threading.main_thread()
+    try:
+        if is_process and signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored
+            signal.signal(signal.SIGINT, _interrupt_once)
+        code = _call(list(sys.argv[1:] if arguments is None else arguments))
+        if is_process:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return code
+    except KeyboardInterrupt:
+        print("sincere: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _interrupt_once(number: int, frame: FrameType | None) -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _call(words: list[str]) -> int:
+    """Run the verb that is the first word, or print the help or the version."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character must not end the run
-    words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help())
         return 0
@@ -55,21 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         near = get_close_matches(verb, VERBS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"the verbs are {', '.join(VERBS)}"
         return _fail(f"{verb!r} is not a verb; {hint}")
-    try:
-        code = _run(verb, rest)
-    except KeyboardInterrupt:
-        _ignore_interrupts()
-        print("sincere: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    if code == INTERRUPTED:
-        _ignore_interrupts()
-    return code
-
-
-def _ignore_interrupts() -> None:
-    """Let no further Ctrl-C disturb the end of the process."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return _run(verb, rest)
 
 
 def _run(verb: str, rest: list[str]) -> int:
