@@ -132,7 +132,7 @@ def main() -> None:
         )
         path = RESULTS / "minutes.json"
         stored = json.loads(path.read_text())["runs"] if path.exists() else []
-        same = ("loss", "minutes", "seed", "classes", "settings")
+        same = ("loss", "minutes", "seed", "classes", "settings", "epochs")
         others = [run for run in stored if any(run.get(key) != found[key] for key in same)]
         write("minutes", {"runs": [*others, found]})
         save_figure(figure([*others, found]), FIGURES, "minutes", formats=("svg",))
