@@ -10,11 +10,11 @@ from tests.faults.case import Case
 from tests.faults.judges import DONE, check_ended, check_not_executed
 from tests.faults.scene import Scene, Target, targets
 from tests.faults.verbs import VERBS, Verb
-from tests.faults.world import ARRAYS, FEATURES, OTHER, PICTURES, TABLE, World
+from tests.faults.world import ARRAYS, FEATURES, OTHER, PICTURES, SAVED, TABLE, World
 
 GROUP = "damage"
 Damage = Callable[[bytes], bytes]
-_DATA = (PICTURES, ARRAYS, OTHER, FEATURES, TABLE)
+_DATA = (PICTURES, ARRAYS, OTHER, FEATURES, TABLE, SAVED)
 _LIKE_TRAIN = ("compare", "compare-overwrite")  # these read what train reads, and take longer
 
 

@@ -19,8 +19,10 @@ from tests.faults.world import (
     FEATURES,
     FRESH,
     FROZEN,
+    HAS_DATASETS,
     HAS_OPTUNA,
     HAS_PARQUET,
+    HAS_TENSORBOARD,
     HOME,
     LOSSES,
     MEASURE,
@@ -31,6 +33,7 @@ from tests.faults.world import (
     RECIPE,
     REPRODUCED,
     RUN,
+    SAVED,
     SEARCH,
     SHORT,
     TABLE,
@@ -179,6 +182,8 @@ _cache = ("train", "--data", PICTURES, "--out", FRESH, *SHORT)
 _npz = ("train", "--data", ARRAYS, "--out", FRESH, *SHORT)
 _features = ("train", "--data", FEATURES, "--out", FRESH, *ON_FEATURES)
 _table = ("train", "--data", TABLE, "--out", FRESH, *ON_FEATURES)
+_saved = ("train", "--data", SAVED, "--out", FRESH, *SHORT)
+_logged = (*_npz, "--log", "tensorboard")
 _weights = (*_npz, "--weights", f"{RUN}/model.safetensors")
 _freeze = (*_npz, *FROZEN)
 _resume = ("train", "--resume", "--out", PARTIAL)
@@ -195,6 +200,8 @@ _labels = ("labels", RUN)
 _export = ("export", RUN, "--format", "hub", "--out", "exported", "--overwrite")
 _again = ("train", "--resume", "--out", FRESH)
 
+# A stage with one of these words is left out where its package is not installed.
+_NEEDED = {TABLE: HAS_PARQUET, SAVED: HAS_DATASETS, SEARCH: HAS_OPTUNA, "tensorboard": HAS_TENSORBOARD}
 VERBS: dict[str, Verb] = {
     verb.name: verb
     for verb in (
@@ -308,6 +315,14 @@ VERBS: dict[str, Verb] = {
             "parquet", _table, (TABLE,), (f"{FRESH}/**/*",), (TABLE,),
             weights(FRESH), (_again, (*_table, "--overwrite"), _table), data_decide=True,
         ),
+        Verb(
+            "hugging-face", _saved, (SAVED,), (_CACHE,), (f"{SAVED}/**/*",),
+            weights(FRESH), (_again, (*_saved, "--overwrite"), _saved), data_decide=True,
+        ),
+        Verb(
+            "logged", _logged, (ARRAYS,), (f"{FRESH}/**/*",), (),
+            weights(FRESH), (_again, (*_logged, "--overwrite"), _logged),
+        ),
     )
-    if (HAS_PARQUET or verb.name != "parquet") and (HAS_OPTUNA or SEARCH not in verb.arguments)
+    if all(installed or word not in verb.arguments for word, installed in _NEEDED.items())
 }  # fmt: skip

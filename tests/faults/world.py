@@ -20,8 +20,10 @@ from sincere.records.results import Results
 from tests.faults.command import Command, Outcome, Server
 
 PICTURES, ARRAYS, OTHER = "pictures", "arrays.npz", "other.npz"
-FEATURES, TABLE = "features.npz", "table.parquet"
+FEATURES, TABLE, SAVED = "features.npz", "table.parquet", "saved"
 HAS_PARQUET = find_spec("pyarrow") is not None
+HAS_DATASETS = find_spec("datasets") is not None
+HAS_TENSORBOARD = find_spec("tensorboard") is not None
 HOME, RUN, PARTIAL, COMPARISON, FRESH = "home", "run", "partial", "comparison", "fresh"
 SEARCH, TUNED = "search", "tuned"
 REPRODUCED, RECIPE = "reproduced", "cifar2-small"
@@ -85,6 +87,18 @@ def make_features(folder: Path, *, n_train: int = 36, n_test: int = 12, width: i
         pyarrow.parquet.write_table(pyarrow.table(columns), folder / TABLE)
 
 
+def make_saved(folder: Path, *, n_images: int = 36, side: int = 8, seed: int = 4) -> None:
+    """Write a data set of Hugging Face `datasets` as its `save_to_disk` does."""
+    import datasets
+
+    generator, labels = np.random.default_rng(seed), [i % len(CLASSES) for i in range(n_images)]
+    images = [Image.fromarray(blob(generator, label, side)) for label in labels]
+    columns = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=list(CLASSES))})
+    rows = datasets.Dataset.from_dict({"image": images, "label": labels}, features=columns)
+    datasets.disable_progress_bars()
+    rows.train_test_split(test_size=1 / 3, seed=0).save_to_disk(folder)
+
+
 class World:
     """The folder of a worker: `here` is disturbed by its cases, `template` is what they start from."""
 
@@ -120,6 +134,8 @@ class World:
         make_arrays(self.here / ARRAYS)
         make_arrays(self.here / OTHER, n_train=24, n_test=9, seed=2)
         make_features(self.here)
+        if HAS_DATASETS:
+            make_saved(self.here / SAVED)
         checkpoints = ("--checkpoint-minutes", "0")
         commands = [
             Command(("train", "--data", PICTURES, "--out", RUN, *TRAIN, *checkpoints)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,27 @@ def test_a_failing_logger_is_left_out(data: str, tmp_path: Path, capsys: pytest.
     warnings = capsys.readouterr().err
     assert warnings.count("the logger BrokenLogger (1) failed (the server is gone) and is left out") == 1
     assert (tmp_path / "csv" / "metrics.csv").read_text().count("\n") >= 5
+
+
+def test_a_full_disk_of_tensorboard_is_one_note(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    def write(writer: RecordWriter, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    printed = list[threading.ExceptHookArgs]()
+    monkeypatch.setattr(threading, "excepthook", printed.append)
+    monkeypatch.setattr(RecordWriter, "write", write)
+    assert sincere.train(data=data, out=tmp_path / "run", log=["tensorboard"], **QUICK).epochs == 4
+    assert capsys.readouterr().err.count("the logger tensorboard failed ([Errno 28] No space left on device)") == 1
+    assert not printed, "a traceback of its thread"
+    other = threading.Thread(target=lambda: [][0])
+    other.start()
+    other.join()
+    assert len(printed) == 1, "other threads print theirs"
 
 
 def test_unknown_and_missing_loggers(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ A logger that fails while a run is under way is left out from then on: the run i
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -97,8 +98,23 @@ def open_loggers(
 def _tensorboard(folder: Path, old_id: str | None, new_id: str, first_step: int) -> tuple[Logger, str]:
     from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
+    _silence_writer_threads()
     logger = TensorBoardLogger(folder, name=TENSORBOARD, version="", purge_step=first_step + 1)
     return logger, old_id or new_id
+
+
+def _silence_writer_threads() -> None:
+    """Let threads of TensorBoard that fail print nothing: it raises the same error again where something is logged."""
+    before = threading.excepthook
+    if getattr(before, "silences_tensorboard", False):
+        return
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        if not type(args.thread).__module__.startswith("tensorboard."):
+            before(args)
+
+    hook.silences_tensorboard = True  # type: ignore[attr-defined]
+    threading.excepthook = hook
 
 
 def _wandb(folder: Path, old_id: str | None, new_id: str, first_step: int) -> tuple[Logger, str]:
@@ -165,7 +181,8 @@ class RunLoggers:
                 continue
             except Exception as error:  # whatever a server or a network may raise
                 del self.loggers[name]
-                problem = f"the logger {name} failed ({first_line(error)}) and is left out from here on"
+                reason = first_line(error.__cause__ or error)
+                problem = f"the logger {name} failed ({reason}) and is left out from here on"
                 self.messages.note(f"{problem}; all metrics are in the folder of the run")
 
 
