@@ -24,7 +24,7 @@ def command_line() -> str:
     app = App(name="sincere", help_flags=[], version_flags=[])
     for verb, about in VERBS.items():
         add_command(app, REQUESTS[verb], about=about)
-    overview = _table(["verb", "what it does"], [[f"[{v}](#sincere-{v})", about] for v, about in VERBS.items()])
+    overview = _table(["command", "what it does"], [[f"[{v}](#sincere-{v})", about] for v, about in VERBS.items()])
     return "\n\n".join([overview, *(_verb(app[verb], REQUESTS[verb]) for verb in VERBS)])
 
 

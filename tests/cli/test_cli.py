@@ -144,10 +144,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["trian"], "sincere: 'trian' is not a verb; did you mean 'train'?\n"),
+        (["trian"], "sincere: 'trian' is not a command; did you mean 'train'?\n"),
         (
             ["dance"],
-            "sincere: 'dance' is not a verb; the verbs are compare, train, search, evaluate, transfer, ",
+            "sincere: 'dance' is not a command; the commands are compare, train, search, evaluate, transfer, ",
         ),
         (["train", "--data", "digts"], "did you mean 'digits'?\n"),
         (["train", "--temperature", "0"], "sincere: train: temperature must be greater than 0; got '0'\n"),

@@ -29,9 +29,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the suite needs
 FAKE = '''
 import os, signal, sys, time
 
-def main(arguments):
+def main():
     """A command that misbehaves as its argument says."""
-    kind = arguments[0]
+    kind = sys.argv[1]
     if kind == "traceback":
         raise RuntimeError("on purpose")
     if kind == "segfault":

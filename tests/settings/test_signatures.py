@@ -51,6 +51,24 @@ def test_help_documents_every_setting(name: str) -> None:
         assert f"    {setting.name}: " in text
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("start over with --overwrite", "start over with overwrite=True"),
+        ("leave out --no-pretrained", "leave out pretrained=False"),
+        ("try --batch-size 256, or --micro-batch 256", "try batch_size=256, or micro_batch=256"),
+        ("use --devices 1.", "use devices=1."),
+        ("a higher --temperature helps", "a higher temperature helps"),
+        ("--encoder small --size 8", 'encoder="small" size=8'),
+        ("resume it with: sincere train --resume --out run", "resume it with: sincere train --resume --out run"),
+        ("start `sincere train --resume` or --resume", "start `sincere train --resume` or resume=True"),
+        ("--nonsense is not a setting", "--nonsense is not a setting"),
+    ],
+)
+def test_errors_name_keywords_in_place_of_flags(text: str, expected: str) -> None:
+    assert signatures.with_keywords(text, REQUESTS["train"]) == expected
+
+
 def test_a_type_checker_rejects_what_fails_at_run_time(tmp_path: Path) -> None:
     """Wrong names and wrong types are errors for mypy, sensible calls are not."""
     code = """

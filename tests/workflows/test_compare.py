@@ -198,7 +198,7 @@ def test_an_interrupted_comparison_goes_on_to_the_same_end(
 
 
 def test_other_settings_are_refused_and_overwrite_begins_again(compared: Path, data: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="its run has epochs = 4, not 5; choose another folder with --out, or start"):
+    with pytest.raises(DataError, match="its run has epochs = 4, not 5; choose another folder with out, or start"):
         sincere.compare(data=data, out=compared, **{**OPTIONS, "epochs": 5})
     (tmp_path / "letter.txt").write_text("dear")
     for overwrite in (False, True):

@@ -271,7 +271,7 @@ def test_a_class_with_one_training_image_is_learned_from(finished: Path, tmp_pat
     assert results.rows[0].metrics["linear"].estimate > 0.5
     alone = [np.flatnonzero(arrays["train_labels"] == c)[0] for c in range(3)]
     np.savez(path, **{**arrays, "train_images": arrays["train_images"][alone], "train_labels": np.arange(3)})
-    with pytest.raises(DataError, match="linear needs a class with two training images; leave it out: --metrics"):
+    with pytest.raises(DataError, match="linear needs a class with two training images; leave it out: metrics"):
         sincere.transfer(tmp_path / "whole", path, ks=(1,), quiet=True)
 
 
@@ -293,7 +293,7 @@ def test_transfer_overwrites_nothing_but_a_transfer(finished: Path, tmp_path: Pa
     options = {"metrics": ("knn",), "report": False, "quiet": True}
     with pytest.raises(DataError, match=r"holds files that are not a transfer's, such as letter.txt"):
         sincere.transfer(folder, other, out=tmp_path / "mine", **options)
-    with pytest.raises(DataError, match="is a file; choose a folder with --out"):
+    with pytest.raises(DataError, match="is a file; choose a folder with out"):
         sincere.transfer(folder, other, out=tmp_path / "mine" / "letter.txt", **options)
     with pytest.raises(DataError, match="holds files that are not a transfer's"):
         sincere.transfer(folder, other, out=folder, **options)

@@ -183,7 +183,7 @@ def test_the_weights_of_a_run_bring_its_encoder_and_size(
     sincere.train(out=tmp_path / "run", **frozen)
     stored, before = (RunFolder(path).stored_settings() for path in (tmp_path / "run", finished))
     assert (stored["encoder"], stored["size"]) == (before["encoder"], before["size"])
-    with pytest.raises(InputValueError, match=r"It is of a run with --encoder small --size 8$"):
+    with pytest.raises(InputValueError, match=r"""It is of a run with encoder="small" size=8$"""):
         sincere.train(out=tmp_path / "other", **{**frozen, "encoder": "resnet18"})
 
 

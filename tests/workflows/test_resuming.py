@@ -218,7 +218,7 @@ def test_a_damaged_summary_without_checkpoints_is_not_trained_over(data: str, tm
         path.unlink()
     (tmp_path / "run" / "summary.json").write_text("{")
     before = weights(tmp_path / "run")
-    with pytest.raises(DataError, match="without a checkpoint only --overwrite makes it again"):
+    with pytest.raises(DataError, match="without a checkpoint only overwrite=True makes it again"):
         sincere.train(resume=True, out=tmp_path / "run", quiet=True)
     again = weights(tmp_path / "run")
     assert all(torch.equal(before[name], again[name]) for name in before)

@@ -15,10 +15,12 @@ from tests.workflows.conftest import QUICK
 
 def test_a_folder_with_another_run_is_refused(data: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    with pytest.raises(DataError, match="holds no run to resume; leave out --resume to start one"):
+    with pytest.raises(DataError, match="holds no run to resume; leave out resume=True to start one"):
         sincere.train(data=data, out=run, resume=True, quiet=True)
     sincere.train(data=data, out=run, **QUICK)
-    with pytest.raises(DataError, match="holds a run already; pass --resume to resume it or --overwrite to replace it"):
+    with pytest.raises(
+        DataError, match="holds a run already; pass resume=True to resume it or overwrite=True to replace it"
+    ):
         sincere.train(data=data, out=run, **QUICK)
     with pytest.raises(DataError) as caught:
         sincere.train(out=run, resume=True, temperature=0.2, quiet=True)

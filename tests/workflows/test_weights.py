@@ -59,7 +59,7 @@ def test_it_resumes_with_the_file_and_refuses_a_changed_one(
     problem = f"its SHA-256 must be {expected}, that of the run's weights; got {file_sha256(file)}"
     assert str(caught.value) == f"{file}: {problem}"
     file.unlink()
-    with pytest.raises(DataError, match=r"start\.safetensors: no such file; --weights says where the weights are"):
+    with pytest.raises(DataError, match=r"start\.safetensors: no such file; weights says where the weights are"):
         sincere.train(resume=True, out=run, quiet=True)
     sincere.train(resume=True, out=run, weights=moved, quiet=True)
     assert same_weights(tmp_path / "whole", run)
@@ -90,7 +90,7 @@ def test_a_comparison_with_other_weights_is_another_one(file: Path, data: str, t
     assert before["weights_sha256"] == file_sha256(file)
     changed(file)
     assert request.identity() != before
-    with pytest.raises(DataError, match=r"its run has weights_sha256 = '.*; choose another folder with --out"):
+    with pytest.raises(DataError, match=r"its run has weights_sha256 = '.*; choose another folder with out"):
         sincere.compare(data=data, out=tmp_path / "c", weights=file, **options)
 
 

@@ -78,8 +78,8 @@ def _call(words: list[str]) -> int:
     verb, rest = words[0], words[1:]
     if verb not in VERBS and verb != COMPLETE:
         near = get_close_matches(verb, VERBS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"the verbs are {', '.join(VERBS)}"
-        return _fail(f"{verb!r} is not a verb; {hint}")
+        hint = f"did you mean {near[0]!r}?" if near else f"the commands are {', '.join(VERBS)}"
+        return _fail(f"{verb!r} is not a command; {hint}")
     return _run(verb, rest)
 
 
@@ -125,8 +125,8 @@ def _help() -> str:
     verbs = "\n".join(f"  {verb:10s} {about}" for verb, about in VERBS.items())
     return (
         "sincere: supervised contrastive learning\n\n"
-        f"usage: sincere VERB [options]\n\n{verbs}\n\n"
-        "`sincere VERB --help` explains a verb; `sincere --version` prints the version."
+        f"usage: sincere COMMAND [options]\n\n{verbs}\n\n"
+        "`sincere COMMAND --help` explains a command; `sincere --version` prints the version."
     )
 
 

@@ -19,7 +19,7 @@ class DatasetsRequest(Request):
 
 
 class CompletionRequest(Request):
-    """Print a script that completes verbs, flags and names in a shell."""
+    """Print a script that completes commands, flags and names in a shell."""
 
     verb: ClassVar[str] = "completion"
     takes_config: ClassVar[bool] = False

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
+from sincere.errors import SincereError
 from sincere.settings.evaluation_requests import EvaluateRequest, TransferRequest
 from sincere.settings.record import Request, Setting, Settings
 from sincere.settings.reproduce_request import ReproduceRequest
@@ -34,10 +37,25 @@ from typing import Literal, TypedDict
 '''
 
 
-def with_signature(record: type[Request]) -> Callable[[F], F]:
-    """Show the settings of a record in the signature and the help of a function that takes them as keywords."""
+# A command, which stays as it is, or a flag and the word after it.
+_COMMAND_OR_FLAG = re.compile(
+    r"`[^`]*`|\bsincere [a-z]+ .*|--(?P<no>no-)?(?P<name>[a-z][a-z-]*)(?: (?P<next>\w[\w.-]*\w|\w))?"
+)
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 
-    def decorate(function: F) -> F:
+
+def with_signature(record: type[Request]) -> Callable[[F], F]:
+    """Show the settings of a record in the signature, help and errors of a function that takes them as keywords."""
+
+    def decorate(inner: F) -> F:
+        @functools.wraps(inner)
+        def function(*args: Any, **keywords: Any) -> Any:
+            try:
+                return inner(*args, **keywords)
+            except SincereError as error:
+                error.args = (with_keywords(str(error), record),)
+                raise
+
         own = inspect.signature(function)
         named = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
         keywords = [
@@ -52,9 +70,35 @@ def with_signature(record: type[Request]) -> Callable[[F], F]:
             entries = [f"    {s.name}: {' '.join(s.help.split())}" for s in record.settings()]
             head, raises, tail = inspect.cleandoc(function.__doc__).partition("\nRaises:")
             function.__doc__ = "\n".join([head, "Args:", *entries, raises + tail])
-        return function
+        return cast(F, function)
 
     return decorate
+
+
+def with_keywords(text: str, record: type[Request]) -> str:
+    """Return a message with the keywords of a record in place of its flags; commands stay as they are.
+
+    Example:
+        >>> with_keywords("start over with --overwrite, --clip-norm 1 or --encoder resnet18", TrainRequest)
+        'start over with overwrite=True, clip_norm=1 or encoder="resnet18"'
+    """
+    settings = {setting.name: setting for setting in record.settings()}
+
+    def keyword(match: re.Match[str]) -> str:
+        name = (match["name"] or "").replace("-", "_")
+        if name not in settings:
+            return match[0]
+        setting, following = settings[name], match["next"] or ""
+        rest = f" {following}" if following else ""
+        if _written(setting.annotation).startswith("bool"):
+            return f"{name}={not match['no']}{rest}"
+        if _NUMBER.fullmatch(following):
+            return f"{name}={following}"
+        if setting.choices is not None and following in setting.choices.names:
+            return f"{name}={_quoted(following)}"
+        return f"{name}{rest}"
+
+    return _COMMAND_OR_FLAG.sub(keyword, text)
 
 
 def keywords_source() -> str:
