@@ -14,8 +14,10 @@ from sincere.cli import main
 from sincere.errors import DataError
 from sincere.recipes import Recipe, all_recipes
 from sincere.records.reproduction import Costs, CurvePoint, Experiment, curve_points
+from sincere.report.reproduction_cells import late_change
+from sincere.report.reproduction_contents import Reproduction
 from sincere.report.reproduction_page import markdown_table, tables_of
-from sincere.report.reproduction_tables import Reproduction, late_change, paper_progress
+from sincere.report.reproduction_tables import paper_progress
 from sincere.settings.reproduce_request import ITEMS, ReproduceRequest
 from sincere.workflows.loss_costs import known_bounds
 

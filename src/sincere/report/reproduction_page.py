@@ -19,7 +19,8 @@ from sincere.report.elements import cell, figure_element, scrolling, section
 from sincere.report.figure import Figure
 from sincere.report.figure_files import save_figure
 from sincere.report.markup import Html, tag
-from sincere.report.reproduction_tables import TABLES, Missing, PaperTable, Reproduction
+from sincere.report.reproduction_contents import Missing, Reproduction
+from sincere.report.reproduction_tables import TABLES, PaperTable
 from sincere.report.similarity_figure import histograms_figure
 from sincere.report.tables import Cell
 from sincere.settings.reproduce_request import ALL, ITEMS

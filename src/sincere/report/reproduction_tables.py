@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from statistics import fmean
 
-from sincere.catalog import RAW_FEATURES, loss_title
+from sincere.catalog import loss_title
 from sincere.recipes import EXPERIMENTS, published
-from sincere.records.estimates import Estimate
-from sincere.records.reproduction import Costs, CurvePoint, Experiment
-from sincere.records.results import Difference
-from sincere.report.tables import Cell, estimate_text, interval, number
+from sincere.records.reproduction import Experiment
+from sincere.report.reproduction_cells import (
+    NONE,
+    SINCERE,
+    SUPCON,
+    about,
+    compared_losses,
+    data_title,
+    difference,
+    is_significant,
+    late_change_cell,
+    metric,
+    minus_supcon,
+    pair,
+    paper_data,
+    plain,
+    probe,
+)
+from sincere.report.reproduction_contents import Reproduction
+from sincere.report.tables import Cell, number
 
-SINCERE, SUPCON = "sincere", "supcon"
 PAPER_BATCH = 1024  # embeddings: 512 images with two views
 PAPER_CLASSES = {"cifar2": 2, "cifar10": 10, "cifar100": 100, "imagenet100": 100}
-LAST_FIFTH = 0.8  # of the epochs
-NONE = Cell("-")
 
 
 @dataclass(frozen=True)
@@ -40,84 +53,19 @@ class PaperTable:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Missing:
-    """What has not been run.
-
-    Attributes:
-        name: Name of the experiment.
-        runs: Names of the runs that it lacks.
-        command: Command that makes it.
-        n_runs: Number of runs that it should have.
-    """
-
-    name: str
-    runs: tuple[str, ...]
-    command: str
-    n_runs: int
-
-
-@dataclass(frozen=True)
-class KnownBound:
-    """Loss and bounds for two Gaussians whose divergence is known.
-
-    Attributes:
-        n_noise: Number of negatives, |N|.
-        divergence: Symmetrised KL divergence J of the two.
-        loss: Loss of the best score function, by Monte Carlo.
-        standard_error: Its standard error.
-        bound: The paper's lower bound on the loss, log|N| - J, or 0.
-        tighter_bound: log(|N| + 1) - |N| / (|N| + 1) J, or 0.
-    """
-
-    n_noise: int
-    divergence: float
-    loss: float
-    standard_error: float
-    bound: float
-    tighter_bound: float
-
-
-@dataclass(frozen=True)
-class Reproduction:
-    """All that there is to show.
-
-    Attributes:
-        scale: The paper's own size, or that of two CPU cores.
-        experiments: Stored experiments by name.
-        costs: Time and memory of the losses; None if they were not measured.
-        bounds: Loss and bounds for known divergences; empty if they were not computed.
-        missing: What has not been run.
-    """
-
-    scale: str
-    experiments: Mapping[str, Experiment]
-    costs: Costs | None = None
-    bounds: tuple[KnownBound, ...] = ()
-    missing: tuple[Missing, ...] = field(default=())
-
-    def trained(self) -> Iterator[Experiment]:
-        """Yield the experiments on the data that their models were trained on."""
-        return (experiment for experiment in self.experiments.values() if experiment.transfer is None)
-
-    def transferred(self) -> Iterator[Experiment]:
-        """Yield the transfers."""
-        return (experiment for experiment in self.experiments.values() if experiment.transfer is not None)
-
-
 def margins(reproduction: Reproduction) -> list[PaperTable]:
     """Return the table of margins, and their difference."""
     rows = []
     for experiment in reproduction.trained():
-        paper = published().margin.get(_paper_data(experiment), {})
-        ours = [_metric(experiment, loss, "margin") for loss in (SUPCON, SINCERE)]
+        paper = published().margin.get(paper_data(experiment), {})
+        ours = [metric(experiment, loss, "margin") for loss in (SUPCON, SINCERE)]
         published_margins = [
-            _plain(paper.get(loss), digits=3, bold=_is_significant("margin", experiment, loss))
+            plain(paper.get(loss), digits=3, bold=is_significant("margin", experiment, loss))
             for loss in (SUPCON, SINCERE)
         ]
-        published_difference = _plain(paper[SINCERE] - paper[SUPCON] if paper else None, digits=3)
-        difference = _difference(experiment, "margin")
-        rows.append((*_about(experiment), *ours, difference, *published_margins, published_difference))
+        published_difference = plain(paper[SINCERE] - paper[SUPCON] if paper else None, digits=3)
+        ours.append(difference(experiment, "margin"))
+        rows.append((*about(experiment), *ours, *published_margins, published_difference))
     header = ("SupCon", "SINCERE", "SINCERE - SupCon")
     return [
         PaperTable(
@@ -139,8 +87,8 @@ def losses(reproduction: Reproduction) -> list[PaperTable]:
     """Return the table of training losses, and how far each loss went from chance to its floor."""
     rows = []
     for experiment in reproduction.trained():
-        paper, data = published().train_loss, _paper_data(experiment)
-        for loss in _losses(experiment):
+        paper, data = published().train_loss, paper_data(experiment)
+        for loss in compared_losses(experiment):
             ends = [row.train_loss for row in experiment.results.rows if row.loss == loss and row.train_loss]
             if not ends:
                 continue
@@ -150,11 +98,11 @@ def losses(reproduction: Reproduction) -> list[PaperTable]:
             published_ends = paper.get(data, {}).get(loss)
             rows.append(
                 (
-                    *_about(experiment),
+                    *about(experiment),
                     Cell(loss_title(loss)),
                     Cell(f"{first:.2f} / {last:.2f}"),
                     Cell(number(fmean(progress), share=True)) if progress else NONE,
-                    _pair(published_ends),
+                    pair(published_ends),
                     Cell(number(paper_progress(data, loss, published_ends[1]), share=True)) if published_ends else NONE,
                 )
             )
@@ -188,16 +136,16 @@ def knn(reproduction: Reproduction) -> list[PaperTable]:
     """Return the table of nearest-neighbour accuracies, and how much 1-NN changed at the end of training."""
     rows = []
     for experiment in reproduction.trained():
-        paper = published().knn.get(_paper_data(experiment), {})
-        for loss in _losses(experiment):
+        paper = published().knn.get(paper_data(experiment), {})
+        for loss in compared_losses(experiment):
             rows.append(
                 (
-                    *_about(experiment),
+                    *about(experiment),
                     Cell(loss_title(loss)),
-                    *(_metric(experiment, loss, name) for name in ("knn1", "knn5")),
-                    *(_minus_supcon(experiment, loss, name) for name in ("knn1", "knn5")),
-                    _late_change(experiment, loss),
-                    _pair(paper.get(loss), bold=_is_significant("knn", experiment, loss)),
+                    *(metric(experiment, loss, name) for name in ("knn1", "knn5")),
+                    *(minus_supcon(experiment, loss, name) for name in ("knn1", "knn5")),
+                    late_change_cell(experiment, loss),
+                    pair(paper.get(loss), bold=is_significant("knn", experiment, loss)),
                 )
             )
     header = (*ABOUT, "loss", "1-NN", "5-NN", "1-NN - SupCon's", "5-NN - SupCon's", LATE, "paper: 1-NN / 5-NN")
@@ -214,11 +162,11 @@ def linear(reproduction: Reproduction) -> list[PaperTable]:
     """Return the table of linear probes."""
     rows = []
     for experiment in reproduction.trained():
-        paper = published().linear.get(_paper_data(experiment), {})
-        for loss in _losses(experiment):
-            name = _probe(experiment)
-            ours = _metric(experiment, loss, name), _minus_supcon(experiment, loss, name)
-            rows.append((*_about(experiment), Cell(loss_title(loss)), *ours, _plain(paper.get(loss), digits=2)))
+        paper = published().linear.get(paper_data(experiment), {})
+        for loss in compared_losses(experiment):
+            name = probe(experiment)
+            ours = metric(experiment, loss, name), minus_supcon(experiment, loss, name)
+            rows.append((*about(experiment), Cell(loss_title(loss)), *ours, plain(paper.get(loss), digits=2)))
     header = (*ABOUT, "loss", "linear probe", "- SupCon's", "paper")
     return [PaperTable("linear", "Linear probe", header, tuple(rows), (INTERVALS, BOLD, PROBES))]
 
@@ -229,12 +177,12 @@ def transfer(reproduction: Reproduction) -> list[PaperTable]:
     for experiment in reproduction.transferred():
         target = str(experiment.transfer)
         paper = published().transfer.get(target.removesuffix("-224"), {}) if reproduction.scale == "paper" else {}
-        about = (Cell(_title(experiment)), Cell(target), Cell(EXPERIMENTS[experiment.recipe].form))
-        for loss in _losses(experiment):
-            name = _probe(experiment)
-            ours = _metric(experiment, loss, name), _minus_supcon(experiment, loss, name)
+        heading = (Cell(data_title(experiment)), Cell(target), Cell(EXPERIMENTS[experiment.recipe].form))
+        for loss in compared_losses(experiment):
+            name = probe(experiment)
+            ours = metric(experiment, loss, name), minus_supcon(experiment, loss, name)
             is_best = loss in published().significant["transfer"].get(target.removesuffix("-224"), ())
-            rows.append((*about, Cell(loss_title(loss)), *ours, _plain(paper.get(loss), digits=2, bold=is_best)))
+            rows.append((*heading, Cell(loss_title(loss)), *ours, plain(paper.get(loss), digits=2, bold=is_best)))
     header = ("trained on", "probed on", "model", "loss", "linear probe", "- SupCon's", "paper")
     return [PaperTable("transfer", "Transfer", header, tuple(rows), (INTERVALS, BOLD, PROBES))]
 
@@ -243,7 +191,7 @@ def repulsion(reproduction: Reproduction) -> list[PaperTable]:
     """Return how many same-class pairs each loss pushed apart."""
     rows = []
     for experiment in reproduction.trained():
-        for loss in _losses(experiment):
+        for loss in compared_losses(experiment):
             curves = [curve.points for curve in experiment.curves if curve.loss == loss and curve.points]
             shares = [[p.repulsion_share for p in points if p.repulsion_share is not None] for points in curves]
             shares = [values for values in shares if values]
@@ -252,7 +200,7 @@ def repulsion(reproduction: Reproduction) -> list[PaperTable]:
             ends = (fmean(values[0] for values in shares), fmean(values[-1] for values in shares))
             rows.append(
                 (
-                    *_about(experiment),
+                    *about(experiment),
                     Cell(loss_title(loss)),
                     *(Cell(number(end, share=True)) for end in ends),
                     Cell(number(max(max(values) for values in shares), share=True)),
@@ -322,13 +270,13 @@ def bound(reproduction: Reproduction) -> list[PaperTable]:
 
 
 def _shown_divergences(experiment: Experiment) -> Iterator[tuple[Cell, ...]]:
-    for loss in _losses(experiment):
+    for loss in compared_losses(experiment):
         classes = [c for row in experiment.results.rows if row.loss == loss for c in row.classes]
         bounds = [c.divergence.estimate for c in classes if c.divergence is not None]
         caps = [c.divergence_cap for c in classes if c.divergence_cap is not None]
         if bounds and caps:
             values = (Cell(f"{fmean(bounds):.2f}"), Cell(f"{fmean(caps):.2f}"))
-            yield (*_about(experiment), Cell(loss_title(loss)), *values)
+            yield (*about(experiment), Cell(loss_title(loss)), *values)
 
 
 TABLES: dict[str, Callable[[Reproduction], list[PaperTable]]] = {
@@ -349,92 +297,3 @@ PROBES = (
     "of a frozen encoder takes the embeddings."
 )
 LATE = "last fifth"
-
-
-def _about(experiment: Experiment) -> tuple[Cell, Cell]:
-    n_seeds = len({row.seed for row in experiment.results.rows})
-    seeds = f"{n_seeds} seed{'s' if n_seeds > 1 else ''}"
-    return Cell(_title(experiment)), Cell(EXPERIMENTS[experiment.recipe].form, detail=seeds)
-
-
-def _title(experiment: Experiment) -> str:
-    recipe = EXPERIMENTS[experiment.recipe]
-    chosen = recipe.settings.get("classes")
-    return f"{recipe.data}, {len(chosen)} classes" if chosen else recipe.data
-
-
-def _paper_data(experiment: Experiment) -> str:
-    """Return the data set that the paper has the same table for; an empty name if it has none."""
-    recipe = EXPERIMENTS[experiment.recipe]
-    return "" if "classes" in recipe.settings else recipe.data
-
-
-def _losses(experiment: Experiment) -> list[str]:
-    return [summary.loss for summary in experiment.results.summaries if summary.loss != RAW_FEATURES]
-
-
-def _metric(experiment: Experiment, loss: str, name: str) -> Cell:
-    for summary in experiment.results.summaries:
-        if summary.loss == loss and name in summary.metrics:
-            share = experiment.results.metrics[name].share
-            return _estimate(summary.metrics[name], share=share, bold=name in summary.bold)
-    return NONE
-
-
-def _difference(experiment: Experiment, name: str, loss: str = SINCERE) -> Cell:
-    """Return a loss minus SupCon."""
-    for found in experiment.results.differences:
-        if found.metric == name and {found.a, found.b} == {loss, SUPCON}:
-            share = experiment.results.metrics[name].share
-            if found.a == SUPCON:
-                turned = {"a": loss, "b": SUPCON, "estimate": -found.estimate, "low": -found.high, "high": -found.low}
-                found = found.model_copy(update=turned)
-            return _estimate(found, share=share, bold=found.significant)
-    return NONE
-
-
-def _minus_supcon(experiment: Experiment, loss: str, name: str) -> Cell:
-    return NONE if loss == SUPCON else _difference(experiment, name, loss)
-
-
-def _estimate(value: Estimate | Difference, *, share: bool, bold: bool) -> Cell:
-    return Cell(estimate_text(value, share=share), interval(value, share=share), bold=bold)
-
-
-def _late_change(experiment: Experiment, loss: str) -> Cell:
-    """Return the largest change of the live accuracy over the last fifth of training, over the seeds."""
-    changes = [late_change(curve.points) for curve in experiment.curves if curve.loss == loss]
-    known = [change for change in changes if change is not None]
-    return Cell(f"{100 * max(known):.1f}") if known else NONE
-
-
-def late_change(points: tuple[CurvePoint, ...]) -> float | None:
-    """Return the range of the live accuracies over the last fifth of training; None with fewer than two of them.
-
-    The last one before that fifth counts, too, so that the whole of it is covered.
-    """
-    live = [(point.epoch, point.knn1) for point in points if point.knn1 is not None]
-    if not live:
-        return None
-    start = LAST_FIFTH * points[-1].epoch
-    before = [value for epoch, value in live if epoch <= start][-1:]
-    values = before + [value for epoch, value in live if epoch > start]
-    return max(values) - min(values) if len(values) > 1 else None
-
-
-def _probe(experiment: Experiment) -> str:
-    """Return the linear probe that there is, the paper's if it was asked for."""
-    return "linear_paper" if "linear_paper" in experiment.results.metrics else "linear"
-
-
-def _plain(value: float | None, *, digits: int, bold: bool = False) -> Cell:
-    return NONE if value is None else Cell(f"{value:.{digits}f}", bold=bold)
-
-
-def _pair(values: tuple[float, float] | None, *, bold: bool = False) -> Cell:
-    return NONE if values is None else Cell(f"{values[0]:.2f} / {values[1]:.2f}", bold=bold)
-
-
-def _is_significant(table: str, experiment: Experiment, loss: str) -> bool:
-    """Return whether the paper marks a loss as significantly better on the data of an experiment."""
-    return loss in published().significant[table].get(_paper_data(experiment), ())

@@ -8,6 +8,7 @@ from lightning_fabric import Fabric
 
 from sincere.data.dataset import Dataset
 from sincere.messages import Messages
+from sincere.report.tables import duration
 from sincere.settings.requests import RunSettings
 from sincere.workflows.assembly import prepare
 from sincere.workflows.run_folder import RunFolder
@@ -31,7 +32,8 @@ def epochs_that_fit(folder: RunFolder, settings: RunSettings, data: Dataset, fab
     fit = prepare(folder, trial, data, fabric, Messages(silent=True), checkpoint_seconds=float("inf"))
     seconds = fit.epoch_seconds()
     n = max(1, int((1 - SPARE) * 60 * minutes / seconds))
-    messages.say(f"an epoch takes about {seconds:.2g} s on this machine: {n:,} epochs in {minutes:g} minutes")
+    text = f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
+    messages.say(f"an epoch takes about {text} on this machine: {n:,} epochs in {minutes:g} minutes")
     if seconds > 60 * minutes:
-        messages.note(f"a single epoch takes about {seconds:.2g} s, longer than --minutes {minutes:g}")
+        messages.note(f"a single epoch takes about {text}, longer than --minutes {minutes:g}")
     return n

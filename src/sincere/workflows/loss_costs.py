@@ -14,7 +14,7 @@ from sincere.catalog import LOSSES
 from sincere.device_memory import peak_bytes
 from sincere.records.manifest import make_manifest, now
 from sincere.records.reproduction import CostRow, Costs
-from sincere.report.reproduction_tables import KnownBound
+from sincere.report.reproduction_contents import KnownBound
 from sincere.theory.sweeps import gaussian_sweep
 
 SIZES = (512, 1024, 2048, 4096, 8192)

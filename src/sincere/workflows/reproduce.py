@@ -15,8 +15,8 @@ from sincere.records.files import file_sha256
 from sincere.records.log import METRICS, MetricsLog
 from sincere.records.reproduction import Costs, Curve, Experiment, curve_points, experiment_name
 from sincere.records.results import RESULTS, Results, Row
+from sincere.report.reproduction_contents import KnownBound, Missing, Reproduction
 from sincere.report.reproduction_page import show_tables, write_reproduction
-from sincere.report.reproduction_tables import KnownBound, Missing, Reproduction
 from sincere.settings.keywords import ReproduceKeywords
 from sincere.settings.reproduce_request import ALL, ReproduceRequest
 from sincere.settings.requests import PLACEMENT, RunSettings, run_name
