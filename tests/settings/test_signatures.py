@@ -62,6 +62,8 @@ def test_help_documents_every_setting(name: str) -> None:
         ("--encoder small --size 8", 'encoder="small" size=8'),
         ("resume it with: sincere train --resume --out run", "resume it with: sincere train --resume --out run"),
         ("start `sincere train --resume` or --resume", "start `sincere train --resume` or resume=True"),
+        ("with --overwrite (overwrite=True in Python)", "with overwrite=True"),
+        ("--overwrite (in Python: overwrite=True) replaces it", "overwrite=True replaces it"),
         ("--nonsense is not a setting", "--nonsense is not a setting"),
     ],
 )
@@ -71,6 +73,7 @@ def test_errors_name_keywords_in_place_of_flags(text: str, expected: str) -> Non
 
 def test_a_type_checker_rejects_what_fails_at_run_time(tmp_path: Path) -> None:
     """Wrong names and wrong types are errors for mypy, sensible calls are not."""
+    pytest.importorskip("mypy")
     code = """
 from pathlib import Path
 import sincere, torch

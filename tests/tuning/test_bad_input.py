@@ -79,7 +79,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
         ({"storage": "mysql://a:secret@b/c"}, "search: storage mysql://a:***@b/c is of a kind that is not supported"),
         ({"storage": "postgresql://b:9/c?password=secret"}, "search: storage postgresql://b:9/c?password=*** cannot"),
         ({"study": "a/b"}, "search: study must be a name without a slash; got 'a/b'"),
-        ({"temperature": 0.1, "learning_rate": 0.1}, "search: nothing is left to be searched for sincere; see --space"),
+        ({"temperature": 0.1, "learning_rate": 0.1}, "search: nothing is left to be searched for sincere; see space"),
         ({"grid": "space", "space": ["epsilon=0.1,0.2"]}, "search: nothing is left to be searched for sincere"),
         ({"final": True}, "search: final models are trained; leave out final for an objective of your own"),
     ],
@@ -108,7 +108,7 @@ def test_a_damaged_study_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_worker_needs_a_study(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such study; start `sincere search` without --worker first"):
+    with pytest.raises(DataError, match="no such study; start `sincere search` without worker=True first"):
         sincere.search(objective=bowl, worker=True, out=tmp_path / "s", quiet=True)
     run(tmp_path / "s", trials=2)
     with pytest.raises(DataError, match="holds no study 'other'"):

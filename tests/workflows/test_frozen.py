@@ -99,16 +99,16 @@ def test_views_are_drawn_from_cached_versions(frozen: dict[str, Any], tmp_path: 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"encoder_lr": 0.1}, "train: encoder_lr must not be set for a frozen encoder; got 0.1. Leave out --freeze"),
+        ({"encoder_lr": 0.1}, "train: encoder_lr must not be set for a frozen encoder; got 0.1. Leave out freeze=True"),
         ({"head": "none"}, "train: head must be mlp or linear for a frozen encoder or features, because nothing else"),
         ({"norm": "group"}, "train: norm must be batch for a frozen encoder: without their statistics its weights wou"),
         ({"cached_views": 2, "augmentation": "none"}, "train: augmentation must not be none with cached_views, which"),
-        ({"augmentation": "light"}, "train: augmentation must be none for features; got light. With --cached-views N"),
-        ({"freeze": False, "cached_views": 2}, "train: cached_views must be 0 unless the encoder is frozen (--f"),
+        ({"augmentation": "light"}, "train: augmentation must be none for features; got light. With cached_views N"),
+        ({"freeze": False, "cached_views": 2}, "train: cached_views must be 0 unless the encoder is frozen (f"),
         ({"freeze": False, "feature_dropout": 0.1}, "train: feature_dropout must be 0 unless the encoder is frozen"),
         ({"encoder": "none"}, "train: encoder must turn images into features; got none"),
         ({"weights": None, "encoder": "small"}, "train: freeze needs weights, and small has no ImageNet weights; set"),
-        ({"weights": None, "pretrained": False}, "train: freeze needs weights: leave out --no-pretrained, or set"),
+        ({"weights": None, "pretrained": False}, "train: freeze needs weights: leave out pretrained=False, or set"),
     ],
 )
 def test_settings_that_contradict_each_other(

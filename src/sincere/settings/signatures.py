@@ -37,9 +37,10 @@ from typing import Literal, TypedDict
 '''
 
 
-# A command, which stays as it is, or a flag and the word after it.
+# A command, which stays as it is, or a flag, perhaps with its keyword in brackets, and the word after it.
 _COMMAND_OR_FLAG = re.compile(
-    r"`[^`]*`|\bsincere [a-z]+ .*|--(?P<no>no-)?(?P<name>[a-z][a-z-]*)(?: (?P<next>\w[\w.-]*\w|\w))?"
+    r"`[^`]*`|\bsincere [a-z]+ .*"
+    r"|--(?P<no>no-)?(?P<name>[a-z][a-z-]*)(?: \([^)]*in Python[^)]*\))?(?: (?P<next>\w[\w.-]*\w|\w))?"
 )
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
