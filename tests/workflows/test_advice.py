@@ -263,7 +263,7 @@ def test_wrong_unknown_data_are_refused(finished: Path, tmp_path: Path, data: st
         sincere.evaluate(folder, unknown_data="nowhere", quiet=True)
     left_out = tmp_path / "left-out"
     sincere.train(data=data, out=left_out, unknown_classes=["2"], **QUICK)
-    with pytest.raises(DataError, match="unknown_data: unknown_classes were left out already"):
+    with pytest.raises(DataError, match="unknown_data: --unknown-classes were left out already"):
         sincere.evaluate(left_out, unknown_data="digits", quiet=True)
     other = tmp_path / "other.npz"
     np.savez(other, train_features=np.random.rand(12, 5), train_labels=np.arange(12) % 3)
