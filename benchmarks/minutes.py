@@ -84,11 +84,16 @@ def measure(
 
 
 def figure(runs: list[dict[str, Any]]) -> alt.HConcatChart:
-    """Plot 1-NN accuracy and margin on CIFAR-10 against minutes of training."""
+    """Plot 1-NN accuracy and margin on CIFAR-10 against minutes of training.
+
+    Runs with augmentation to their end are shown only where there is none with the default settings.
+    """
+    whole = [run for run in runs if run["classes"] is None and run["settings"].keys() <= {"unaugmented"}]
+    by_default = {(run["loss"], run["minutes"]) for run in whole if not run["settings"]}
     points = [
         {"loss": loss_title(run["loss"]), "minutes": run["minutes"], "seed": run["seed"], **values}
-        for run in runs
-        if run["classes"] is None and run["settings"].keys() <= {"unaugmented"}
+        for run in whole
+        if not run["settings"] or (run["loss"], run["minutes"]) not in by_default
         for values in [{name: run["metrics"][name]["estimate"] for name in ("knn1", "margin")}]
     ]
     titles = list(COLOURS)
