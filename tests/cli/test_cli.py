@@ -292,6 +292,7 @@ class Verb:
         finally:
             interrupt()
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a job in the background
 sincere.cli.import_module = lambda name: Verb
 sys.argv = ["sincere", "datasets"]
 code = sincere.cli.main()
