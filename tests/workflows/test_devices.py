@@ -69,6 +69,7 @@ def test_two_processes_end_with_the_weights_of_one(alone: Path, data: str, tmp_p
     assert "Initializing distributed" not in result.stderr
 
 
+@pytest.mark.slow
 def test_under_torchrun_with_micro_batches(alone: Path, data: str, tmp_path: Path) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
     words = command(data, tmp_path / "two", "--devices", "2", "--micro-batch", "3")[2:]
@@ -77,6 +78,7 @@ def test_under_torchrun_with_micro_batches(alone: Path, data: str, tmp_path: Pat
     same(alone, tmp_path / "two")
 
 
+@pytest.mark.slow
 def test_a_killed_process_takes_the_job_down_and_its_run_goes_on_with_fewer(
     alone: Path, data: str, tmp_path: Path
 ) -> None:
@@ -146,6 +148,7 @@ def close(one: Path, other: Path, *, atol: float = 1e-5) -> None:
 FEW = ["--metrics", "margin", "knn", "--no-report"]
 
 
+@pytest.mark.slow
 def test_evaluate_and_transfer_on_three_processes_are_those_on_one(alone: Path, data: str, tmp_path: Path) -> None:
     """Embeddings come back in order, although 60 and 30 images are shared by three processes."""
     folders = [tmp_path / name for name in ("one", "three")]
@@ -163,6 +166,7 @@ def test_evaluate_and_transfer_on_three_processes_are_those_on_one(alone: Path, 
 
 
 @pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.slow
 def test_compare_on_two_processes_is_that_on_one(
     alone: Path, data: str, tmp_path: Path, frozen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
