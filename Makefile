@@ -33,6 +33,8 @@ faults: $(VENV)/.ready  ## kill, starve and feed nonsense to every command; abou
 
 bench: $(VENV)/.ready  ## measure, write benchmarks/results/*.json and the tables in docs/
 	$(BIN)/python -m benchmarks.losses
+	$(BIN)/python -m benchmarks.set_loss
+	$(BIN)/python -m benchmarks.label_sets
 	$(BIN)/python -m benchmarks.theory
 	$(BIN)/python -m benchmarks.data
 	$(BIN)/python -m benchmarks.training

@@ -2,69 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sincere import sincere_loss, supcon_loss
+from sincere.workflows.loss_cases import LabelledBatch, Step, pytorch_metric_learning, step_of, three_gemms
 
 
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """Embeddings (n, d) that require a gradient, and labels."""
-
-    embeddings: Tensor
-    labels: Tensor
-
-
-def make_batch(n: int, d: int, n_classes: int) -> Batch:
-    generator = torch.Generator().manual_seed(0)
-    embeddings = torch.randn(n, d, generator=generator, requires_grad=True)
-    return Batch(embeddings, torch.randint(n_classes, (n,), generator=generator))
-
-
-Step = Callable[..., None]
-
-
-def step_of(loss: Callable[..., Tensor], **fixed: Any) -> Step:
-    """Return one step (forward and backward) of a loss of this package."""
-
-    def step(batch: Batch, **options: Any) -> None:
-        batch.embeddings.grad = None
-        loss(batch.embeddings, batch.labels, **fixed, **options).sum().backward()
-
-    return step
-
-
-def value_only(batch: Batch, **options: Any) -> None:
+def value_only(batch: LabelledBatch, **options: Any) -> None:
     with torch.no_grad():
         sincere_loss(batch.embeddings, batch.labels, kernel="tiled", **options)
 
 
-def pytorch_metric_learning(batch: Batch, *, temperature: float = 0.1, reduction: str = "mean") -> None:
-    from pytorch_metric_learning.losses import SupConLoss
+def make_label_sets(n: int, *, n_labels: int = 80, per_row: int = 3) -> Tensor:
+    """Return multi-hot rows (n, n_labels), each with as many ones, drawn at random."""
+    order = torch.rand(n, n_labels, generator=torch.Generator().manual_seed(1)).argsort(dim=1)
+    return torch.zeros(n, n_labels).scatter_(1, order[:, :per_row], 1.0)
 
+
+def label_sets(batch: LabelledBatch, **options: Any) -> None:
     batch.embeddings.grad = None
-    SupConLoss(temperature=temperature)(batch.embeddings, batch.labels).backward()
-
-
-@cache
-def buffers(n: int, d: int) -> tuple[Tensor, Tensor]:
-    """Return the output matrices of the bare products, allocated once so that allocation is not timed."""
-    return torch.empty(n, n), torch.empty(n, d)
-
-
-def three_gemms(batch: Batch, **_: Any) -> None:
-    """Compute only the matrix products of a loss that stores its similarity matrix: s = z z', s z and s' z."""
-    z = batch.embeddings.detach()
-    s, out = buffers(*z.shape)
-    torch.mm(z, z.T, out=s)
-    torch.mm(s, z, out=out)
-    torch.mm(s.T, z, out=out)
+    labels = make_label_sets(len(batch.embeddings))
+    sincere_loss(batch.embeddings, labels, kernel="tiled", **options).sum().backward()
 
 
 LOSS_CASES: dict[str, Step] = {
@@ -76,3 +37,4 @@ LOSS_CASES: dict[str, Step] = {
     "three-gemms": three_gemms,
     "tiled-value-only": value_only,
 }
+MEMORY_CASES = {**LOSS_CASES, "label-sets": label_sets}

@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from benchmarks.measure import ratio, summary, time_in_turns, write
+from benchmarks.measure import write
 from sincere.data.catalog import load_dataset
 from sincere.data.dataset import Dataset
 from sincere.data.loader import ViewLoader
@@ -26,6 +26,7 @@ from sincere.data.torchvision_sets import CIFAR10_STATISTICS, FASHION_STATISTICS
 from sincere.data.views import make_views, named_augmentation, view_maker
 from sincere.models.embedding import Preparation
 from sincere.records.model import ModelSpec
+from sincere.workflows.timing import ratio, summary, time_in_turns
 
 N_IMAGES, N_VIEWS = 1024, 2
 PUBLISHED = {

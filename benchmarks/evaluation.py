@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from benchmarks.measure import ratio, summary, time_in_turns, write
+from benchmarks.measure import write
 from sincere.device_memory import peak_bytes
 from sincere.evaluation.neighbours import find_neighbours
 from sincere.statistics.bootstrap import intervals
+from sincere.workflows.timing import ratio, summary, time_in_turns
 
 N_TEST, N_TRAIN, D, N_CLASSES = 10_000, 50_000, 128, 10
 N_LOSSES, N_SEEDS, N_RESAMPLES = 3, 3, 1000

@@ -11,9 +11,11 @@ from typing import Any
 
 import psutil
 
-from benchmarks.cases import LOSS_CASES, buffers, make_batch
-from benchmarks.measure import ratio, summary, time_in_turns, write
+from benchmarks.cases import LOSS_CASES
+from benchmarks.measure import write
 from benchmarks.memory import peak_extra_bytes
+from sincere.workflows.loss_cases import buffers, make_batch
+from sincere.workflows.timing import ratio, summary, time_in_turns
 
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 D, N_CLASSES = 128, 100

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.cases import LOSS_CASES, make_batch
+from benchmarks.cases import MEMORY_CASES
 from sincere.device_memory import peak_bytes
+from sincere.workflows.loss_cases import make_batch
 
 
 def peak_extra_bytes(
@@ -27,7 +28,7 @@ def peak_extra_bytes(
     d: int = 128,
     n_threads: int = 0,
 ) -> int:
-    """Measure value and gradient of SINCERE, or another case of `LOSS_CASES`, in a fresh process.
+    """Measure value and gradient of SINCERE, or another case of `MEMORY_CASES`, in a fresh process.
 
     `n_threads` is the number of torch's threads, 0 for torch's default. Tiles grow with it: one tile fills the level-2
     caches of all threads.
@@ -50,7 +51,7 @@ def peak_extra_bytes(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--n", type=int, required=True)
-    parser.add_argument("--kernel", choices=LOSS_CASES, required=True)
+    parser.add_argument("--kernel", choices=MEMORY_CASES, required=True)
     parser.add_argument("--n-classes", type=int, default=100)
     parser.add_argument("--temperature", type=float, default=0.1)
     parser.add_argument("--reduction", default="mean")
@@ -59,7 +60,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.n_threads:
         torch.set_num_threads(options.n_threads)
-    case = LOSS_CASES[options.kernel]
+    case = MEMORY_CASES[options.kernel]
     settings = {"temperature": options.temperature, "reduction": options.reduction}
     case(make_batch(256, options.d, 10), **settings)  # libraries load and threads start here
     batch = make_batch(options.n, options.d, options.n_classes)

@@ -21,8 +21,8 @@ from torch.nn.functional import cross_entropy
 
 import sincere
 from benchmarks.measure import RESULTS, machine, write
-from sincere.catalog import LOSSES, loss_title
 from sincere.data.catalog import load_dataset
+from sincere.loss_catalog import LOSSES, loss_title
 from sincere.report.figure_files import save_figure
 
 PRECISION = "32-true"

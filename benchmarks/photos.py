@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.measure import ratio, summary, time_in_turns, write
+from benchmarks.measure import write
 from benchmarks.photo_folders import empty_cache, mosaics
 from sincere.data.cache import decoded_images
 from sincere.data.catalog import load_source
@@ -30,6 +30,7 @@ from sincere.messages import Messages
 from sincere.models.embedding import EmbeddingModel, build_model
 from sincere.records.model import ModelSpec
 from sincere.workflows.frozen_features import with_features
+from sincere.workflows.timing import ratio, summary, time_in_turns
 
 SIDES = (96, 160)  # of the encoder's input
 N_DECODED, N_FEATURES = 5000, 2000

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from benchmarks.measure import RESULTS, ratio, time_in_turns, write
+from benchmarks.measure import RESULTS, write
 from sincere import sincere_loss
 from sincere.catalog import AUGMENTATIONS, Augmentation
 from sincere.data.catalog import load_dataset
@@ -36,6 +36,7 @@ from sincere.records.model import ModelSpec
 from sincere.training.optimizers import OptimizerSettings, make_optimizer
 from sincere.training.schedules import learning_rate_factor
 from sincere.workflows.assembly import STEM_IMAGES
+from sincere.workflows.timing import ratio, time_in_turns
 
 SHIFTS = AUGMENTATIONS["shifts"]
 assert isinstance(SHIFTS, Augmentation)

@@ -21,8 +21,8 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from benchmarks.measure import write
-from sincere.catalog import LOSSES
 from sincere.device_memory import peak_bytes
+from sincere.loss_catalog import LOSSES
 from sincere.losses.functional import sincere_loss
 from sincere.models.embedding import build_model
 from sincere.records.model import ModelSpec

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import reference_pages
+from benchmarks import reference_pages, triton_tables
 from benchmarks.measure import RESULTS
-from sincere.catalog import RAW_FEATURES, loss_title
 from sincere.evaluation.geometry import READING
+from sincere.loss_catalog import DEFAULT_LOSS, RAW_FEATURES, loss_title
 from sincere.messages import Messages
 from sincere.recipes import EXPERIMENTS, all_recipes
 from sincere.records.estimates import Estimate
@@ -42,6 +42,14 @@ EXTRAS = {  # what each one is for
     "timm": "encoders of timm",
     "transformers": "`sincere.integrations.transformers`",
     "wandb": "`--log wandb`",
+}
+FAMILY_METRICS = {
+    "knn1": "1-NN",
+    "knn1_many": "many",
+    "knn1_medium": "medium",
+    "knn1_few": "few",
+    "margin": "margin",
+    "linear": "linear probe",
 }
 MARK = "<!-- begin generated: "
 PAGES = tuple(
@@ -124,6 +132,50 @@ def losses_short(results: dict[str, Any]) -> str:
     return markdown(header, rows)
 
 
+def bench(results: dict[str, Any]) -> str:
+    rows = [
+        [
+            row["part"],
+            f"{row['size']:,}",
+            row["case"],
+            f"{row['median_ms']:,.1f}",
+            f"{row['low_ms']:,.1f} to {row['high_ms']:,.1f}",
+            f"{row['times_as_long']:.2f}",
+        ]
+        for row in results["rows"]
+    ]
+    machine = results["machine"]
+    versions = f"Python {machine['python']}, torch {machine['versions']['torch']}"
+    where = f"{machine['processor']}, {machine['threads']} threads; {versions}; {machine['started'][:10]}."
+    table = markdown(["measured", "size", "case", "median, ms", "quartiles, ms", "ratio"], rows)
+    return f"{table}\n\nd = {results['dim']}. Ratio: of the time to that of the first case of the same size. {where}"
+
+
+def loss_family(about: dict[str, Any]) -> str:
+    """Return the table of a comparison of all losses, best 1-NN accuracy first."""
+    metrics = [name for name in FAMILY_METRICS if name in about["summaries"][0]["metrics"]]
+    ordered = sorted(about["summaries"], key=lambda summary: -summary["metrics"]["knn1"]["estimate"])
+    against = {d["b"]: d for d in about["differences"] if d["a"] == DEFAULT_LOSS and d["metric"] == "knn1"} | {
+        d["a"]: {**d, "estimate": -d["estimate"], "low": -d["high"], "high": -d["low"]}
+        for d in about["differences"]
+        if d["b"] == DEFAULT_LOSS and d["metric"] == "knn1"
+    }
+    rows = []
+    for summary in ordered:
+        cells = [_cell(summary, name, share=name != "margin") for name in metrics]
+        d = against.get(summary["loss"])
+        gap = "-" if d is None else f"{number(d['estimate'], share=True)} {span(d, share=True)}"
+        rows.append([loss_title(summary["loss"]), *cells, f"**{gap}**" if d and d["significant"] else gap])
+    header = ["", *(FAMILY_METRICS[name] for name in metrics), "1-NN: SINCERE minus this"]
+    n_seeds = len(about["seeds"])
+    seeds = f"{n_seeds} seeds" if n_seeds > 1 else "one seed, so that intervals are over test images only"
+    settings = ", ".join(
+        f"{name} {value}" for name, value in about["settings"].items() if name not in ("metrics", "seeds")
+    )
+    counts = f"{about['n_train']:,} training and {about['n_test']:,} test images"
+    return f"{markdown(header, rows)}\n\n{counts}, {seeds}; {settings}. {described(about)}"
+
+
 def crossing(results: dict[str, Any]) -> str:
     rows = [
         [
@@ -143,6 +195,40 @@ def theory(results: dict[str, Any]) -> str:
         for name, case in results["cases"].items()
     ]
     return f"{markdown(['function', 'median', 'quartiles'], rows)}\n\n{described(results)}"
+
+
+def set_loss(results: dict[str, Any]) -> str:
+    rows = [
+        [
+            batch["batch"],
+            f"{batch['cases']['SINCERE']['median_ms']:,.1f} ms",
+            *(f"{batch['times_slower'][method]:.1f}x" for method in ("saddle", "exact")),
+            f"{batch['largest_error']:.0e}",
+        ]
+        for batch in results["batches"]
+    ]
+    heads = ["batch", "SINCERE", "saddle point", "exact", "largest error of an anchor's loss"]
+    return f"{markdown(heads, rows)}\n\n{results['n']:,} x {results['d']}, value and gradient. {described(results)}"
+
+
+def label_sets(results: dict[str, Any]) -> str:
+    rows = [
+        [
+            f"{size['n']:,}",
+            f"{size['cases']['one label']['median_ms']:,.1f} ms",
+            f"{size['cases']['label sets']['median_ms']:,.1f} ms",
+            f"{size['times_slower']:.1f}x",
+            *(f"{size['extra_bytes'][case] / 1e6:,.0f} MB" for case in ("one label", "label sets")),
+        ]
+        for size in results["sizes"]
+    ]
+    heads = ["n", "one label", "label sets", "times as long", "extra memory, one label", "label sets"]
+    about = f"d = {results['d']}, 80 labels, three per row, value and gradient of SINCERE."
+    return f"{markdown(heads, rows)}\n\n{about} {described(results)}"
+
+
+def triton_kernels(results: dict[str, Any]) -> str:
+    return f"{markdown(*triton_tables.compiled(results))}\n\n{triton_tables.spills(results)}"
 
 
 def views(results: dict[str, Any]) -> str:
@@ -633,6 +719,7 @@ def tables() -> dict[str, str]:
     results = json.loads((RESULTS / "losses.json").read_text())
     data = json.loads((RESULTS / "data.json").read_text())
     use = json.loads((RESULTS / "use.json").read_text())
+    family = json.loads((RESULTS / "loss_family.json").read_text())
     return {
         "kills": kills(json.loads((RESULTS / "kill_and_resume.json").read_text())),
         "recipe": recipe(json.loads((RESULTS / "recipe.json").read_text())),
@@ -665,9 +752,15 @@ def tables() -> dict[str, str]:
         "load": load(json.loads((RESULTS / "faults.json").read_text())),
         "spread": spread(json.loads((RESULTS / "scaling.json").read_text())),
         "micro": micro(json.loads((RESULTS / "scaling.json").read_text())),
+        "bench": bench(json.loads((RESULTS / "bench.json").read_text())),
+        **{f"family-{case}": loss_family(about) for case, about in family.items()},
         "losses": losses(results),
         "losses-short": losses_short(results),
         "crossing": crossing(results),
+        "label-sets": label_sets(json.loads((RESULTS / "label_sets.json").read_text())),
+        "set-loss": set_loss(json.loads((RESULTS / "set_loss.json").read_text())),
+        "triton-kernels": triton_kernels(json.loads((RESULTS / "triton.json").read_text())),
+        "triton-estimates": markdown(*triton_tables.estimated(json.loads((RESULTS / "triton.json").read_text()))),
         "theory": theory(json.loads((RESULTS / "theory.json").read_text())),
         "command-line": reference_pages.command_line(),
         "settings": reference_pages.settings(),

@@ -6,10 +6,11 @@ from functools import partial
 
 import torch
 
-from benchmarks.cases import make_batch
-from benchmarks.measure import summary, time_in_turns, write
+from benchmarks.measure import write
 from sincere.theory.coefficients import repulsion_meter
 from sincere.theory.divergence import class_divergence_bounds
+from sincere.workflows.loss_cases import make_batch
+from sincere.workflows.timing import summary, time_in_turns
 
 
 def main() -> None:

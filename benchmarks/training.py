@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torchvision import transforms
 
-from benchmarks.measure import ratio, summary, time_in_turns, write
+from benchmarks.measure import write
 from sincere import sincere_loss, train
 from sincere.data.catalog import load_dataset
 from sincere.data.dataset import Dataset
@@ -31,6 +31,7 @@ from sincere.models.embedding import build_model
 from sincere.records.model import ModelSpec
 from sincere.training.optimizers import OptimizerSettings, make_optimizer
 from sincere.workflows.hardware import bfloat16_gains
+from sincere.workflows.timing import ratio, summary, time_in_turns
 
 MEAN, STD = (0.49139968, 0.48215841, 0.44653091), (0.24703223, 0.24348513, 0.26158784)
 BATCH, N_VIEWS = 512, 2

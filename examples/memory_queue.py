@@ -14,7 +14,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 from torch.nn.functional import normalize
 
-from sincere import sincere_loss
+from sincere import MemoryQueue, sincere_loss
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
@@ -24,10 +24,8 @@ train, test = torch.randperm(len(images)).split([1200, len(images) - 1200])
 
 model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 32))
 teacher = copy.deepcopy(model).requires_grad_(False)
+queue = MemoryQueue(size=512, dim=32)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-keys = torch.zeros(512, 32)  # a ring buffer
-key_labels = torch.full((512,), -1)
-position, filled = 0, 0
 
 
 @torch.no_grad()
@@ -41,16 +39,12 @@ def accuracy() -> float:
 print(f"before: 1-NN accuracy {accuracy():.3f}")
 for _epoch in range(10):
     for batch in train[torch.randperm(len(train))].split(32):
-        with torch.no_grad():  # the teacher follows the model; its embeddings of this batch enter the queue
-            for own, moving in zip(teacher.parameters(), model.parameters(), strict=True):
-                own.lerp_(moving, 0.01)
-            slots = (position + torch.arange(len(batch))) % len(keys)
-            keys[slots], key_labels[slots] = teacher(images[batch]), labels[batch]
-            position, filled = (position + len(batch)) % len(keys), min(filled + len(batch), len(keys))
+        for own, moving in zip(teacher.parameters(), model.parameters(), strict=True):
+            own.lerp_(moving.detach(), 0.01)  # the teacher follows the model
         # The queue holds the teacher's embedding of each anchor itself, which anchor_index leaves out.
-        loss = sincere_loss(
-            model(images[batch]), labels[batch], keys=keys[:filled], key_labels=key_labels[:filled], anchor_index=slots
-        )
+        itself = queue.enqueue(teacher(images[batch]), labels[batch])
+        keys, key_labels = queue.filled()
+        loss = sincere_loss(model(images[batch]), labels[batch], keys=keys, key_labels=key_labels, anchor_index=itself)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

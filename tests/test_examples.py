@@ -19,6 +19,7 @@ MEASURED = {  # print a number before and after
     "metric_learning",
     "own_loop",
     "sentences",
+    "several_labels",
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 import sincere
 
 HEAVY = ["kornia", "lightning", "lightning_fabric", "plotly", "optuna", "torchvision", "altair", "sklearn", "scipy"]
+HEAVY.append("triton")  # which torch brings on Linux
 
 # Refuses every import from site-packages but that of torch and numpy, and of what torch itself needs.
 ONLY_TORCH_AND_NUMPY = """
@@ -40,7 +41,7 @@ class Blocker(MetaPathFinder):
 sys.meta_path.insert(0, Blocker())
 """
 EVERY_LOSS = """
-from sincere import EpsSupInfoNCELoss, InfoNCELoss, SINCERELoss, SupConLoss
+from sincere import EpsSupInfoNCELoss, InfoNCELoss, SetSINCERELoss, SINCERELoss, SupConLoss, TargetedLoss
 from sincere.losses import equations
 from sincere.losses.reference_levels import loss_levels
 z, labels = torch.randn(8, 2, 3, requires_grad=True), torch.arange(8) % 2
@@ -48,6 +49,8 @@ for loss in (SINCERELoss, SupConLoss, EpsSupInfoNCELoss):
     loss(group="world", exchange="ring")(z, labels).backward()
     loss(kernel="tiled")(z, labels).backward()
 InfoNCELoss(group="world")(z).backward()
+SetSINCERELoss(group="world")(z, labels).backward()
+TargetedLoss(n_classes=5, dim=3, group="world")(z, labels).backward()
 loss_levels("supcon", labels)
 """
 EVERY_THEORY = """
@@ -79,7 +82,9 @@ def test_import_starts_no_torch() -> None:
 
 
 def test_registries_start_no_torch() -> None:
-    assert "torch" not in loaded_after("from sincere.catalog import LOSSES\nfrom sincere.data.catalog import DATASETS")
+    assert "torch" not in loaded_after(
+        "from sincere.loss_catalog import LOSSES\nfrom sincere.data.catalog import DATASETS"
+    )
 
 
 def test_using_a_loss_loads_torch_and_nothing_else_heavy() -> None:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import sincere
-from sincere.catalog import LOSSES, HyperParameter, Loss
 from sincere.cli import main
 from sincere.errors import InputValueError, UnsupportedError
+from sincere.loss_catalog import LOSSES
+from sincere.loss_entry import Formula, HyperParameter, Loss
 from sincere.losses.functional import eps_supinfonce_loss
 from sincere.losses.reference_levels import loss_levels
 from sincere.records.log import MetricsLog
@@ -40,7 +41,6 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
         about="SINCERE times a factor",
         paper="https://arxiv.org/abs/2309.14277",
         colour="#123456",
-        positives_in_denominator=None,
         hyper_parameters=(HyperParameter("factor", 2.0, "Factor of the toy loss."),),
         margin_note="margins of the toy loss are those of a toy",
     )
@@ -68,7 +68,7 @@ def test_help_and_completion(verb: str, capsys: pytest.CaptureFixture[str]) -> N
     assert "toy: SINCERE times a factor" in " ".join(text.replace("│", " ").split())
     assert main(["completion", "fish"]) == 0
     script = capsys.readouterr().out
-    assert "eps-supinfonce infonce toy" in script
+    assert "infonce debiased set-sincere toy" in script
     assert "-l factor" in script
 
 
@@ -84,9 +84,9 @@ def test_levels_and_repulsion_follow_from_the_denominator(monkeypatch: pytest.Mo
         lambda: loss_levels("toy", labels),
         lambda: sincere.repulsion_meter(torch.eye(12), labels, loss="toy"),
     ):
-        with pytest.raises(UnsupportedError, match="toy is not a loss of this family"):
+        with pytest.raises(UnsupportedError, match="toy has none of the formulas that are known here"):
             compute()
-    family = replace(LOSSES["toy"], positives_in_denominator=True)
+    family = replace(LOSSES["toy"], terms=Formula(positives_in_denominator=True))
     monkeypatch.setitem(LOSSES, "toy", family)
     assert loss_levels("toy", labels) == loss_levels("supcon", labels)
     assert sincere.repulsion_meter(torch.eye(12), labels, loss="toy").overall.share == 0

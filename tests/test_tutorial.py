@@ -41,7 +41,7 @@ def follow(folder: Path) -> list[str]:
 @pytest.mark.slow
 def test_the_loss_of_the_tutorial_trains_and_compares(tmp_path: Path) -> None:
     assert [Path(name).name for name in follow(tmp_path)] == [
-        "equations.py", "modules.py", "catalog.py", "test_alignment_uniformity.py",
+        "equations.py", "modules.py", "loss_catalog.py", "test_alignment_uniformity.py",
     ]  # fmt: skip
     generator, labels = np.random.default_rng(0), np.arange(90) % 3
     features = (3 * np.eye(8)[labels] + generator.normal(size=(90, 8))).astype(np.float32)

@@ -1,7 +1,7 @@
-"""What can be chosen by name: losses, encoders, heads, augmentations, samplers, optimisers, metrics.
+"""What can be chosen by name: encoders, heads, augmentations, samplers, optimisers, metrics.
 
-Every table is plain data. An implementation is named as "module:attribute" and imported on first use, so that help
-texts, checks of names and completion start no torch.
+The losses are in `loss_catalog.py`. Every table is plain data. An implementation is named as "module:attribute" and
+imported on first use, so that help texts, checks of names and completion start no torch.
 """
 
 from __future__ import annotations
@@ -11,139 +11,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from sincere.checks import choice, wording
-from sincere.errors import InputValueError
-
-
-@dataclass(frozen=True)
-class Formula:
-    """What tells the losses of the family apart, as the kernels see it.
-
-    Attributes:
-        positives_in_denominator: SupCon's choice: the softmax runs over every other item, not only the negatives.
-        epsilon: The margin of eps-SupInfoNCE; 0 is SINCERE.
-    """
-
-    positives_in_denominator: bool = False
-    epsilon: float = 0.0
-
-
-@dataclass(frozen=True)
-class HyperParameter:
-    """A number that a loss has besides the temperature.
-
-    Attributes:
-        name: Keyword of the loss; also the flag and the key in configuration files.
-        default: Its value unless another is given.
-        help: One sentence.
-        least: Smallest value that makes sense.
-        searched: Range in which `sincere search` looks for the best value, unless another is given; None to keep the
-            default.
-        paper_values: Values of the paper's search.
-    """
-
-    name: str
-    default: float
-    help: str
-    least: float = 0.0
-    searched: tuple[float, float] | None = None
-    paper_values: tuple[float, ...] = ()
-
+from sincere.checks import choice
 
 PYTHON = "python:"  # prefix of the name of an object that a caller has given in Python
-
-
-@dataclass(frozen=True)
-class Loss:
-    """A loss, as every other part of the package knows it.
-
-    Attributes:
-        module: "module:attribute" of its `nn.Module`: temperature and hyper-parameters in, embeddings and labels to a
-            loss. It takes `group=` if it can run across processes. A function that makes it will do, too.
-        title: Its name in tables and figures.
-        about: What it does, in a few words.
-        paper: Link to the paper.
-        colour: Colour in figures.
-        positives_in_denominator: Whether the other positives stand in its softmax denominator; None for a loss of
-            another kind, which has no reference levels and no repulsion meter.
-        needs_labels: False where the image itself is the label (self-supervised).
-        hyper_parameters: The numbers that it has besides the temperature.
-        margin_parameter: Name of the hyper-parameter that is the margin `epsilon` of `Formula`, if there is one.
-        margin_note: A note for readers of its margins.
-    """
-
-    module: str | Callable[..., Any]
-    title: str
-    about: str
-    paper: str
-    colour: str
-    positives_in_denominator: bool | None
-    needs_labels: bool = True
-    hyper_parameters: tuple[HyperParameter, ...] = ()
-    margin_parameter: str | None = None
-    margin_note: str | None = None
-
-    def formula(self, **hyper_parameters: float) -> Formula | None:
-        """Return what the kernels compute, with these hyper-parameters in place of the defaults, or None."""
-        if self.positives_in_denominator is None:
-            return None
-        values = {own.name: own.default for own in self.hyper_parameters} | hyper_parameters
-        return Formula(self.positives_in_denominator, values[self.margin_parameter] if self.margin_parameter else 0.0)
-
-    def load(self) -> Any:
-        """Import and return its module class."""
-        return load(self.module)
-
-
-LOSSES: dict[str, Loss] = {
-    "sincere": Loss(
-        module="sincere.losses.modules:SINCERELoss",
-        title="SINCERE",
-        about="the denominator holds the positive and the negatives",
-        paper="https://arxiv.org/abs/2309.14277",
-        colour="#0072B2",
-        positives_in_denominator=False,
-    ),
-    "supcon": Loss(
-        module="sincere.losses.modules:SupConLoss",
-        title="SupCon",
-        about="the denominator holds every other item",
-        paper="https://arxiv.org/abs/2004.11362",
-        colour="#D55E00",
-        positives_in_denominator=True,
-    ),
-    "eps-supinfonce": Loss(
-        module="sincere.losses.modules:EpsSupInfoNCELoss",
-        title="eps-SupInfoNCE",
-        about="SINCERE with a margin epsilon on the positive",
-        paper="https://arxiv.org/abs/2211.05568",
-        colour="#009E73",
-        positives_in_denominator=False,
-        hyper_parameters=(
-            HyperParameter(
-                "epsilon",
-                0.25,
-                "Margin of eps-supinfonce; other losses have none.",
-                searched=(0.05, 1.0),
-                paper_values=(0.1, 0.25, 0.5),
-            ),
-        ),
-        margin_parameter="epsilon",
-        margin_note="the paper does not compare margins of eps-SupInfoNCE: its epsilon asks for a margin of its own",
-    ),
-    "infonce": Loss(
-        module="sincere.losses.modules:InfoNCELoss",
-        title="InfoNCE",
-        about="self-supervised: the views of one image are its positives",
-        paper="https://arxiv.org/abs/1807.03748",
-        colour="#CC79A7",
-        positives_in_denominator=False,
-        needs_labels=False,
-    ),
-}
-DEFAULT_LOSS = "sincere"
-RAW_FEATURES = "raw-features"  # in the place of a loss: frozen or ready-made features, before any training
-COMPARED_LOSSES = ("sincere", "supcon", "eps-supinfonce")  # by `sincere compare`, unless others are named
 
 
 @dataclass(frozen=True)
@@ -218,8 +88,12 @@ METRICS: dict[str, str] = {
     "retrieval": "sincere.evaluation.retrieval:measure",
     "classifiers": "sincere.evaluation.classifiers:measure",
     "geometry": "sincere.evaluation.geometry:measure",
+    "long-tail": "sincere.evaluation.long_tail:measure",
+    "multi-label": "sincere.evaluation.multi_label:measure",
 }
 DEFAULT_METRICS = ("margin", "knn", "linear", "classifiers", "geometry")
+LONG_TAIL = "long-tail"  # measured by default, too, where `--imbalance` has made the training classes so
+MULTI_LABEL = "multi-label"  # measured in place of all others where samples may have several labels
 
 
 @dataclass(frozen=True)
@@ -335,24 +209,6 @@ OPTIMIZERS: dict[str, Optimizer] = {
     "adamw": Optimizer(learning_rate=1e-3, weight_decay=0.01),
 }
 DEVICES = ("auto", "cpu", "cuda", "mps")
-
-
-def find_loss(name: str, *, caller: str) -> Loss:
-    """Return a loss by name.
-
-    Raises:
-        InputValueError: There is no such name; the message lists the names and the nearest one.
-    """
-    if name.startswith(PYTHON) and name not in LOSSES:
-        raise InputValueError(wording(caller, "loss was given in Python and must be given again, as loss=", name))
-    return LOSSES[choice(caller, "loss", name, LOSSES)]
-
-
-def loss_title(name: str) -> str:
-    """Return the name of a loss in tables and figures; results may tell of one that is no longer here."""
-    if name == RAW_FEATURES:
-        return "raw features"
-    return LOSSES[name].title if name in LOSSES else own_name(name)
 
 
 def own_name(name: str) -> str:

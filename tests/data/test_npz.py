@@ -154,8 +154,8 @@ def test_labels_out_of_range(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         load_npz(write(tmp_path / "a.npz", test_labels=np.arange(30) - 1, class_names=None), LoadOptions())
     assert str(caught.value) == "a: test labels must be 0 to 28; got -1"
-    with pytest.raises(DataError, match="a: train labels must be 0 to 2; got -1"):
-        load_npz(write(tmp_path / "a.npz", train_labels=np.arange(60) % 4 - 1), LoadOptions())
+    with pytest.raises(DataError, match="a: train labels must be 0 to 2, or -1 for no label; got -2"):
+        load_npz(write(tmp_path / "a.npz", train_labels=np.arange(60) % 5 - 2), LoadOptions())
     with pytest.raises(DataError, match="a: class 'dog' has no training image"):
         load_npz(write(tmp_path / "a.npz", train_labels=np.arange(60) % 2), LoadOptions())
 

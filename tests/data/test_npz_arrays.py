@@ -329,8 +329,8 @@ def test_a_class_of_one_image_cannot_be_split(tmp_path: Path) -> None:
 
 
 def test_a_negative_label_cannot_be_split(tmp_path: Path) -> None:
-    text = message(tmp_path, **NO_TEST, train_labels=np.arange(60) % 3 - 1)
-    assert text == "train_labels must number the classes from 0; got -1"
+    text = message(tmp_path, **NO_TEST, train_labels=np.arange(60) % 3 - 2)
+    assert text == "train_labels must number the classes from 0, or be -1 for no label; got -2"
 
 
 @pytest.mark.parametrize(

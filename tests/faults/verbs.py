@@ -136,6 +136,16 @@ def embeddings(file: str) -> Callable[[Path], Any]:
     return read
 
 
+def measured(file: str) -> Callable[[Path], Any]:
+    """Return a function that returns what was measured according to a file, without the times."""
+
+    def read(world: Path) -> Any:
+        found = _load(world / file)
+        return found and [(row["part"], row["size"], row["case"]) for row in found["rows"]]
+
+    return read
+
+
 def hashes(folder: str) -> Callable[[Path], Any]:
     """Return a function that returns the content hashes of the files in a folder."""
 
@@ -184,6 +194,8 @@ _features = ("train", "--data", FEATURES, "--out", FRESH, *ON_FEATURES)
 _table = ("train", "--data", TABLE, "--out", FRESH, *ON_FEATURES)
 _saved = ("train", "--data", SAVED, "--out", FRESH, *SHORT)
 _logged = (*_npz, "--log", "tensorboard")
+_queue = ("train", "--data", ARRAYS, "--out", FRESH, *TRAIN, "--queue", "24")
+_imbalance = ("compare", "--data", ARRAYS, "--out", TUNED, *LOSSES, *SHORT, *MEASURE, "--imbalance", "4")
 _weights = (*_npz, "--weights", f"{RUN}/model.safetensors")
 _freeze = (*_npz, *FROZEN)
 _resume = ("train", "--resume", "--out", PARTIAL)
@@ -198,6 +210,7 @@ _nearest = ("nearest", RUN, f"{PICTURES}/ants/00.png", "--k", "3")
 _labels = ("labels", RUN)
 # As a folder: ONNX reads the same files, writes one at once, and takes seconds to trace the network.
 _export = ("export", RUN, "--format", "hub", "--out", "exported", "--overwrite")
+_bench = ("bench", "--parts", "losses", "--batch-sizes", "8", "--seconds", "0.01", "--device", "cpu")
 _again = ("train", "--resume", "--out", FRESH)
 
 # A stage with one of these words is left out where its package is not installed.
@@ -253,6 +266,7 @@ VERBS: dict[str, Verb] = {
             "export", _export, (RUN,), ("exported/*",),
             tuple(f"{RUN}/{name}" for name in _EXPORTED), hashes("exported"), (_export,),
         ),
+        Verb("bench", _bench, (), ("bench.json",), (), measured("bench.json"), (_bench,)),
         Verb(
             "compare", _compare, (PICTURES, HOME), (f"{COMPARISON}/**/*",), (_CACHE, _DATA),
             results(COMPARISON), (_compare, (*_compare, "--overwrite")), data_decide=True,
@@ -318,6 +332,14 @@ VERBS: dict[str, Verb] = {
         Verb(
             "hugging-face", _saved, (SAVED,), (_CACHE,), (f"{SAVED}/**/*",),
             weights(FRESH), (_again, (*_saved, "--overwrite"), _saved), data_decide=True,
+        ),
+        Verb(
+            "queue", (*_queue, "--checkpoint-minutes", "0"), (ARRAYS,), (f"{FRESH}/**/*",), (ARRAYS,),
+            weights(FRESH), (_again, (*_queue, "--overwrite"), _queue), data_decide=True,
+        ),
+        Verb(
+            "imbalance", _imbalance, (ARRAYS,), (f"{TUNED}/**/*",), (ARRAYS,),
+            results(TUNED), (_imbalance, (*_imbalance, "--overwrite")), data_decide=True,
         ),
         Verb(
             "logged", _logged, (ARRAYS,), (f"{FRESH}/**/*",), (),

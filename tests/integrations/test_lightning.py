@@ -18,9 +18,9 @@ from torch.optim import AdamW
 from torch.utils.data import DataLoader, TensorDataset
 
 from sincere import info_nce_loss, sincere_loss
-from sincere.catalog import LOSSES
 from sincere.errors import InputTypeError, InputValueError
 from sincere.integrations.lightning import ContrastiveModule, LiveKNN
+from sincere.loss_catalog import LOSSES
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -117,7 +117,9 @@ def test_best_checkpoint_and_resuming(tmp_path: Path) -> None:
     assert [epochs for epochs, _ in resumed.history] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("name", [name for name, loss in LOSSES.items() if loss.needs_labels])
+@pytest.mark.parametrize(
+    "name", [name for name, loss in LOSSES.items() if loss.needs_labels and not loss.needs_classes]
+)
 def test_loss_is_the_function_of_that_name(name: str) -> None:
     module, criterion = make_module(loss=name, temperature=0.2).eval(), LOSSES[name].load()(0.2)
     module.log = lambda *arguments, **options: None  # type: ignore[method-assign]
@@ -148,17 +150,23 @@ def test_temperature_can_be_learned() -> None:
 
 
 def test_errors() -> None:
+    names = ", ".join(map(repr, LOSSES))
     cases: list[tuple[type[Exception], str, Any]] = [
         (
             InputValueError,
-            "ContrastiveModule: loss must be one of 'sincere', 'supcon', 'eps-supinfonce', 'infonce'; got 'supco'. "
-            "Did you mean 'supcon'?",
+            f"ContrastiveModule: loss must be one of {names}; got 'supco'. Did you mean 'supcon'?",
             lambda: make_module(loss="supco"),
         ),
         (
             InputValueError,
             "ContrastiveModule: reduction must be 'mean' or 'sum', because a trainer needs one number; got 'none'",
             lambda: make_module(reduction="none"),
+        ),
+        (
+            InputTypeError,
+            "ContrastiveModule: n_classes and dim must be given for the loss targeted, which keeps something for each "
+            "class; got n_classes",
+            lambda: make_module(loss="targeted", n_classes=4),
         ),
         (
             InputTypeError,

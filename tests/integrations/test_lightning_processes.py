@@ -51,5 +51,6 @@ def weights(folder: Path, n_processes: int, options: str) -> torch.Tensor:
 def test_the_group_makes_processes_one_batch(tmp_path: Path) -> None:
     pytest.importorskip("lightning")
     one = weights(tmp_path, 1, "{'group': 'world'}")
-    torch.testing.assert_close(weights(tmp_path, 2, "{'group': 'world'}"), one, rtol=1e-5, atol=1e-6)
+    two = weights(tmp_path, 2, "{'group': 'world'}")
+    torch.testing.assert_close(two, one, atol=1e-5, rtol=1e-4)  # float32, as in test_devices
     assert not torch.allclose(weights(tmp_path, 2, "{}"), one, atol=1e-3), "without it, each contrasts its own batch"

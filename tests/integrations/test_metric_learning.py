@@ -21,10 +21,10 @@ from torch.nn.functional import normalize
 from torch.utils.data import TensorDataset
 
 from sincere import sincere_loss
-from sincere.catalog import LOSSES
 from sincere.errors import InputTypeError, InputValueError, UnsupportedError
 from sincere.integrations.metric_learning import ContrastiveMetricLoss, CrossBatchMemory
-from tests.losses.problems import PAIR_LOSSES, SUPERVISED
+from sincere.loss_catalog import LOSSES
+from tests.losses.problems import OVER_SETS, PAIR_LOSSES, PAIRWISE
 
 Pairs = tuple[Tensor, ...]
 N, M, D = 24, 40, 6
@@ -69,7 +69,7 @@ def brute_force(name: str, pairs: Pairs, embeddings: Tensor, keys: Tensor, tempe
     return torch.stack(anchors).mean()
 
 
-@pytest.mark.parametrize("name", SUPERVISED)
+@pytest.mark.parametrize("name", PAIRWISE)
 @pytest.mark.parametrize("miner", MINERS)
 @pytest.mark.parametrize("with_references", [False, True])
 def test_mined_pairs_are_the_formula_over_these_pairs(
@@ -90,7 +90,7 @@ def test_mined_pairs_are_the_formula_over_these_pairs(
         torch.testing.assert_close(computed, true)
 
 
-@pytest.mark.parametrize("name", SUPERVISED)
+@pytest.mark.parametrize("name", PAIRWISE)
 def test_without_a_tuple_it_is_the_function(
     name: str, batch: tuple[Tensor, Tensor], references: tuple[Tensor, Tensor]
 ) -> None:
@@ -100,6 +100,18 @@ def test_without_a_tuple_it_is_the_function(
     with_keys = criterion(*batch, keys=references[0], key_labels=references[1])
     torch.testing.assert_close(loss(*batch, None, *references), with_keys)
     torch.testing.assert_close(loss(*batch, ref_emb=references[0], ref_labels=references[1]), with_keys)
+
+
+@pytest.mark.parametrize("name", OVER_SETS)
+def test_a_loss_over_sets_takes_labels_only(
+    name: str, batch: tuple[Tensor, Tensor], references: tuple[Tensor, Tensor]
+) -> None:
+    loss, criterion = ContrastiveMetricLoss(name, temperature=0.2), LOSSES[name].load()(0.2)
+    torch.testing.assert_close(loss(*batch), criterion(*batch))
+    with_keys = criterion(*batch, keys=references[0], key_labels=references[1])
+    torch.testing.assert_close(loss(*batch, None, *references), with_keys)
+    with pytest.raises(UnsupportedError, match=f"{name} is not a loss of this family: it takes labels, no pairs"):
+        loss(*batch, get_all_pairs_indices(batch[1]))
 
 
 def test_supcon_is_theirs_with_their_miner(batch: tuple[Tensor, Tensor]) -> None:
@@ -166,17 +178,17 @@ def test_their_memory_knows_losses_by_the_names_of_their_classes() -> None:
 
 def test_errors(batch: tuple[Tensor, Tensor]) -> None:
     some = torch.tensor([0, 1])
+    names = ", ".join(repr(name) for name, loss in LOSSES.items() if loss.needs_labels)
     cases: list[tuple[type[Exception], str, Callable[[], object]]] = [
         (
             InputValueError,
-            "ContrastiveMetricLoss: loss must be one of 'sincere', 'supcon', 'eps-supinfonce'; got 'sincer'. "
-            "Did you mean 'sincere'?",
+            f"ContrastiveMetricLoss: loss must be one of {names}; got 'sincer'. Did you mean 'sincere'?",
             lambda: ContrastiveMetricLoss("sincer"),
         ),
         (
             InputValueError,
-            "ContrastiveMetricLoss: loss must be one that takes labels, 'sincere', 'supcon', 'eps-supinfonce'; "
-            "got 'infonce', whose classes are single images",
+            f"ContrastiveMetricLoss: loss must be one that takes labels, {names}; got 'infonce', whose classes are "
+            "single images",
             lambda: ContrastiveMetricLoss("infonce"),
         ),
         (

@@ -18,8 +18,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sincere import ContrastiveClassifier, ContrastiveEmbedder, SupConLoss
-from sincere.catalog import LOSSES
 from sincere.errors import InputTypeError, InputValueError
+from sincere.loss_catalog import LOSSES
 
 
 @parametrize_with_checks([ContrastiveEmbedder(epochs=10), ContrastiveClassifier(epochs=10)])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize as unit
 
-from sincere.catalog import LOSSES
+from sincere.loss_catalog import LOSSES
 from sincere.losses import equations
 
 PAIR_LOSSES: dict[str, Callable[..., Tensor]] = {
@@ -20,7 +20,11 @@ PAIR_LOSSES: dict[str, Callable[..., Tensor]] = {
     "eps-supinfonce": partial(equations.eps_supinfonce_pair, epsilon=0.25),
     "infonce": equations.sincere_pair,
 }
-SUPERVISED = [name for name, loss in LOSSES.items() if loss.needs_labels]
+# The losses of the paper. All others, and these with label sets and weights, are in weighted_problems.py.
+PLAIN = [name for name, loss in LOSSES.items() if loss.is_plain]
+OVER_SETS = [name for name, loss in LOSSES.items() if loss.over_sets]  # whose oracle is `equations.set_losses`
+PAIRWISE = [name for name in PLAIN if LOSSES[name].needs_labels]
+SUPERVISED = [*PAIRWISE, *OVER_SETS]
 KERNELS = ["dense", "tiled"]
 
 
@@ -60,10 +64,18 @@ class Problem:
 def loss_of(name: str, problem: Problem, **options: Any) -> Tensor:
     """Call the loss that the table holds under `name`."""
     normalize, reduction = options.pop("normalize", True), options.pop("reduction", "mean")
+    if name in OVER_SETS:  # one kernel serves all sizes; the oracle is exact
+        options.pop("kernel", None)
+        options.setdefault("method", "exact")
     make = LOSSES[name].load()
-    criterion = make(problem.temperature, normalize=normalize, reduction=reduction, **options)
+    if name in ("k-positives", "targeted"):
+        options.setdefault("draw", 3)
     contrasted = {"keys": problem.keys, "key_labels": problem.key_labels, "anchor_index": problem.anchor_index}
-    arguments = (problem.embeddings,) if name == "infonce" else (problem.embeddings, problem.labels)
+    if LOSSES[name].needs_classes:
+        options |= {"n_classes": int(problem.labels.max()) + 1, "dim": problem.embeddings.shape[-1]}
+        contrasted = {}
+    criterion = make(problem.temperature, normalize=normalize, reduction=reduction, **options)
+    arguments = (problem.embeddings, problem.labels) if LOSSES[name].needs_labels else (problem.embeddings,)
     result: Tensor = criterion(*arguments, **contrasted)
     return result
 
@@ -75,12 +87,12 @@ def oracle_losses(name: str, problem: Problem, *, normalize: bool = True) -> Ten
     rows, row_labels = _rows(problem.embeddings, labels, unlabelled_from=10_000)
     if normalize:
         rows = unit(rows, dim=1)
+    losses = equations.set_losses if name in OVER_SETS else partial(equations.anchor_losses, PAIR_LOSSES[name])
     if problem.keys is None:
-        return equations.anchor_losses(PAIR_LOSSES[name], rows, row_labels, problem.temperature)
+        return losses(rows, row_labels, problem.temperature)
     assert problem.key_labels is not None
     keys, key_labels = _rows(problem.keys, problem.key_labels, unlabelled_from=20_000)
-    return equations.anchor_losses(
-        PAIR_LOSSES[name],
+    return losses(
         rows,
         row_labels,
         problem.temperature,
@@ -142,6 +154,9 @@ def problems() -> dict[str, Problem]:
         "one dimension": Problem(normal(n, 1), labels),
         # Past the range of the symmetric tiles, also in float64.
         "small temperature": Problem(normal(n, d), labels, temperature=0.002),
+        # Small enough to enumerate all sets of positives.
+        "few views": Problem(normal(5, 2, d), labels[2:7]),
+        "few views and key views": Problem(normal(4, 2, d), labels[:4], normal(6, 2, d), key_labels[:6]),
     }
 
 
@@ -149,8 +164,11 @@ PROBLEMS = problems()
 
 
 def suits(name: str, problem: Problem) -> bool:
-    """InfoNCE needs views, or keys that show its images."""
+    """InfoNCE needs views, or keys that show its images; the oracle of a loss over sets enumerates them."""
+    if name in OVER_SETS:
+        views = problem.embeddings if problem.keys is None else problem.keys
+        return views.ndim == 2 or len(views) <= 6
     return name != "infonce" or problem.keys is not None or problem.embeddings.ndim == 3
 
 
-CASES = [(loss, case) for loss in LOSSES for case, problem in PROBLEMS.items() if suits(loss, problem)]
+CASES = [(loss, case) for loss in (*PLAIN, *OVER_SETS) for case, problem in PROBLEMS.items() if suits(loss, problem)]

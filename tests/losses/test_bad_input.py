@@ -31,7 +31,8 @@ VALUE_ERRORS: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
         X.view(3, 2, 4),
         Y.view(3, 2),
         {},
-        "labels must have shape (n,) with n = 3 embeddings; got (3, 2)",
+        "labels of an integer type and shape (n, L) must be multi-hot, 0 or 1; got 2. "
+        "One label per image has shape (n,); labels at several levels are for hierarchical_loss",
     ),
     "labels elsewhere": (X, Y.to(META), {}, "labels must be on the embeddings' device cpu; got meta"),
     "temperature 0": (X, Y, {"temperature": 0}, "temperature must be a finite number greater than 0; got 0"),
@@ -115,9 +116,14 @@ VALUE_ERRORS: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
         X,
         Y,
         {"kernel": "tyled"},
-        "kernel must be one of 'auto', 'dense', 'tiled'; got 'tyled'. Did you mean 'tiled'?",
+        "kernel must be one of 'auto', 'dense', 'tiled', 'triton'; got 'tyled'. Did you mean 'tiled'?",
     ),
-    "kernel like nothing": (X, Y, {"kernel": None}, "kernel must be one of 'auto', 'dense', 'tiled'; got None"),
+    "kernel like nothing": (
+        X,
+        Y,
+        {"kernel": None},
+        "kernel must be one of 'auto', 'dense', 'tiled', 'triton'; got None",
+    ),
 }
 TYPE_ERRORS: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
     "embeddings as a list": ([[1.0]], Y, {}, "embeddings must be a torch.Tensor; got list"),

@@ -9,8 +9,8 @@ import torch
 from torch.nn.functional import normalize
 
 from sincere import eps_supinfonce_loss, info_nce_loss, sincere_loss, supcon_loss
-from sincere.catalog import LOSSES
 from sincere.errors import UnsupportedError
+from sincere.loss_catalog import LOSSES
 from tests.losses.problems import KERNELS, SUPERVISED, Problem, loss_of
 
 kernels = pytest.mark.parametrize("kernel", KERNELS)

@@ -23,6 +23,13 @@ def test_tiled_stays_far_below_the_matrix(n_classes: int, temperature: float, re
     assert extra < MATRIX_BYTES / 2
 
 
+@pytest.mark.parametrize("temperature", [0.1, 0.01])
+def test_label_sets_stay_far_below_the_matrix(temperature: float) -> None:
+    """One of the two matrices that are computed, similarities and weights of pairs, would be enough to fail."""
+    extra = peak_extra_bytes(N, kernel="label-sets", n_threads=1, temperature=temperature)
+    assert extra < MATRIX_BYTES / 2
+
+
 def test_the_measurement_sees_the_matrix() -> None:
     """Else the test above could not fail."""
     assert peak_extra_bytes(N, kernel="dense", n_classes=100) > 2 * MATRIX_BYTES

@@ -112,6 +112,7 @@ def test_a_row_cannot_point_outside_the_folder(outside: str, folder: Path) -> No
         Results.read(folder)
 
 
+@pytest.mark.slow
 def test_every_single_value_replaced_gives_a_page_or_one_line(tmp_path: Path) -> None:
     """Each number, text, list and object in turn becomes something else."""
     make_comparison(tmp_path, losses=("sincere", "supcon"), class_names=("a", "b"), n_test=8, epochs=2)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sincere.catalog import RAW_FEATURES
+from sincere.loss_catalog import RAW_FEATURES
 from sincere.records.arrays import MAP
 from sincere.records.files import read_json, write_json
 from sincere.records.label_issues import LABEL_LIST

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sincere.catalog import LOSSES as CATALOG
 from sincere.cli.report import main
 from sincere.errors import DataError, InputValueError
+from sincere.loss_catalog import LOSSES as CATALOG
 from sincere.messages import Messages
 from sincere.records.files import read_json, write_json
 from sincere.records.results import Results

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sincere.catalog import LOSSES as CATALOG
 from sincere.evaluation.margins import margin
+from sincere.loss_catalog import LOSSES as CATALOG
 from sincere.records.results import MarginAbout
 from sincere.report.evidence import Evidence, read_evidence
 from sincere.report.figure import Figure

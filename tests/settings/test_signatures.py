@@ -71,6 +71,7 @@ def test_errors_name_keywords_in_place_of_flags(text: str, expected: str) -> Non
     assert signatures.with_keywords(text, REQUESTS["train"]) == expected
 
 
+@pytest.mark.slow
 def test_a_type_checker_rejects_what_fails_at_run_time(tmp_path: Path) -> None:
     """Wrong names and wrong types are errors for mypy, sensible calls are not."""
     pytest.importorskip("mypy")

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from sincere.catalog import LOSSES
 from sincere.errors import InputTypeError, InputValueError
+from sincere.loss_catalog import LOSSES
 from sincere.losses import equations
 from sincere.theory.coefficients import gradient_coefficients, repulsion_meter
 
@@ -197,12 +197,15 @@ def test_hyper_parameters_reach_the_coefficients() -> None:
     assert repulsion_meter(z, labels, loss="eps-supinfonce", epsilon=0.5).overall.share == 0
 
 
+LABELLED = ", ".join(repr(name) for name, loss in LOSSES.items() if loss.needs_labels)
+
+
 @pytest.mark.parametrize("instrument", [repulsion_meter, gradient_coefficients])
 def test_a_loss_without_labels_is_refused(instrument: Any) -> None:
     z, labels = batch()
     with pytest.raises(InputValueError) as caught:
         instrument(z, labels, loss="infonce")
-    requirement = "loss must be one that takes labels, 'sincere', 'supcon', 'eps-supinfonce'"
+    requirement = f"loss must be one that takes labels, {LABELLED}"
     expected = f"{instrument.__name__}: {requirement}; got 'infonce', whose classes are single images"
     assert str(caught.value) == expected
 
@@ -211,7 +214,7 @@ def test_bad_input() -> None:
     z, labels = torch.randn(6, 3), torch.arange(6) % 2
     with pytest.raises(InputValueError) as caught:
         repulsion_meter(z, labels, loss="supcom")
-    expected = "repulsion_meter: loss must be one of 'sincere', 'supcon', 'eps-supinfonce'; got 'supcom'."
+    expected = f"repulsion_meter: loss must be one of {LABELLED}; got 'supcom'."
     expected += " Did you mean 'supcon'?"
     assert str(caught.value) == expected
     with pytest.raises(InputValueError, match=r"^repulsion_meter: labels must have shape \(n,\) with n = 6 embeddings"):

@@ -57,6 +57,7 @@ def alone(data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_two_processes_end_with_the_weights_of_one(alone: Path, data: str, tmp_path: Path) -> None:
     result = run(command(data, tmp_path / "two", "--devices", "2"))
     assert result.returncode == 0, result.stderr
@@ -122,6 +123,7 @@ def test_a_killed_process_takes_the_job_down_and_its_run_goes_on_with_fewer(
     same(alone, folder)
 
 
+@pytest.mark.slow
 def test_too_small_a_batch_for_the_processes(data: str, tmp_path: Path) -> None:
     words = ["--devices", "3", "--batch-size", "2", "--sampler", "shuffle"]
     result = run(command(data, tmp_path / "other", *words))
@@ -188,6 +190,7 @@ def test_compare_on_two_processes_is_that_on_one(
         close(folder, tmp_path / "2" / "runs" / folder.name, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_embed_on_three_processes_writes_the_images_in_order(alone: Path, tmp_path: Path) -> None:
     """Also under torchrun, and where an image that cannot be read is left out."""
     folder = tmp_path / "images"
@@ -214,6 +217,7 @@ def test_embed_on_three_processes_writes_the_images_in_order(alone: Path, tmp_pa
         np.testing.assert_allclose(written["embeddings"], one["embeddings"], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_first_process_that_fails_says_why_alone(alone: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(alone, folder)
@@ -232,6 +236,7 @@ def test_what_is_wrong_before_it_starts_is_said_once(tmp_path: Path) -> None:
     assert len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_bad_image_stops_all_processes_with_its_name(alone: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.png").write_bytes(b"no image")
     Image.new("L", (9, 9)).save(tmp_path / "good.png")

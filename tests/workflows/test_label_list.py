@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import sincere
-from sincere.catalog import RAW_FEATURES
 from sincere.cli import main
+from sincere.loss_catalog import RAW_FEATURES
 from sincere.records.label_issues import LABEL_ISSUES, LABEL_LIST, LabelList
 from sincere.workflows import label_list
 from sincere.workflows.label_list import is_cheap

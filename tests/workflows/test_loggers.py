@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import shutil
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,9 @@ def test_wandb_offline(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     sincere.train(data=data, out=folder, log=["wandb"], **QUICK)
     stored = list((folder / "wandb").glob("offline-run-*/*.wandb"))
     assert stored
+    limit = time.monotonic() + 60  # a process of wandb's own writes the file, and may end after the run
+    while b"knn1_test" not in stored[0].read_bytes() and time.monotonic() < limit:
+        time.sleep(0.1)
     assert b"knn1_test" in stored[0].read_bytes()
     sincere.train(data=data, out=folder, overwrite=True, **QUICK)  # its own files are no obstacle
     assert not (folder / "wandb").exists()

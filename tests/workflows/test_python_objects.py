@@ -17,9 +17,10 @@ from PIL import Image
 from torch import Tensor, nn
 
 import sincere
-from sincere.catalog import AUGMENTATIONS, ENCODERS, LOSSES, loss_title
+from sincere.catalog import AUGMENTATIONS, ENCODERS
 from sincere.data.catalog import DATASETS
 from sincere.errors import DataError, InputTypeError, InputValueError
+from sincere.loss_catalog import LOSSES, loss_title
 from sincere.records.config import read_config
 from sincere.workflows.python_objects import object_name
 from sincere.workflows.run_folder import RunFolder
@@ -254,7 +255,7 @@ _NO_COPY = r"encoder: must be an object that copy\.deepcopy can copy \(cannot pi
         (
             {"data": (np.zeros((2, 3)), np.eye(2))},
             DataError,
-            r"arrays: labels must be integers or strings of shape \(2,\); .* If each row is one-hot, convert them with",
+            "arrays: no label has two samples to be split in two parts; add more, or add test_features",
         ),
         ({"data": ([[1, 2], [3]], [0, 1])}, DataError, "arrays: samples must be an array, whose rows have one shape"),
         ({"data": {"train_images": np.zeros((2, 8, 8))}}, DataError, "arrays: array 'train_labels' is missing"),

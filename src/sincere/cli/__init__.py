@@ -32,6 +32,7 @@ VERBS: dict[str, str] = {  # each has a module of its name, and a request in sin
     "export": "write the model of a run as ONNX, or as a folder with a model card",
     "report": "write the report of stored results again",
     "datasets": "list the data sets known by name",
+    "bench": "measure losses, views, a training step and the neighbour search on this machine",
     "completion": "print a script that completes commands in a shell",
 }
 USAGE_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141

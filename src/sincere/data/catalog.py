@@ -84,6 +84,7 @@ def load_dataset(
     source: str | Path | object,
     *,
     classes: Sequence[str] | None = None,
+    imbalance: float | None = None,
     size: int | None = None,
     data_dir: str | Path | None = None,
     skip_bad_images: bool = False,
@@ -96,19 +97,23 @@ def load_dataset(
     Args:
         source: Name, folder or file; or arrays, tensors or a torch Dataset, as in `train`.
         classes: Names of the classes to keep; all by default.
+        imbalance: Make the training classes long-tailed: the first has this many times the samples of the last one,
+            and the sizes between them fall exponentially. All samples are kept by default.
         size: Side of the network's input in pixels; by default that of the images, 96 to 160 for photos, 32 for small
             images of different sizes. Features have none.
         data_dir: Folder of named data sets in torchvision's layout; by default $SINCERE_HOME/datasets or
             ~/.cache/sincere/datasets.
         skip_bad_images: Whether to leave out images that cannot be read, instead of raising.
         download: Whether to download a missing data set.
-        seed: Random seed of the train/test split, for folders and files without one.
+        seed: Random seed of the train/test split, for folders and files without one, and of the samples that
+            `imbalance` keeps.
         device: Device that holds the pixels or features if they fit into its memory.
 
     Raises:
         DataError: There is no such name or path (the message suggests a name), the data are wrong, or `classes` has
             fewer than two names or one twice.
-        InputValueError: `classes` names a class that the data set does not have, or `size` is given for features.
+        InputValueError: `classes` names a class that the data set does not have, `imbalance` is below 1, or `size` is
+            given for features.
 
     Example:
         >>> data = load_dataset("digits", classes=["3", "8"])
@@ -119,7 +124,7 @@ def load_dataset(
     if data_dir is not None:
         options = replace(options, root=Path(data_dir))
     try:
-        data = load_source(source, options, classes=classes)
+        data = load_source(source, options, classes=classes, imbalance=imbalance)
     except ModuleNotFoundError as error:
         raise MissingPackageError(missing_package("load_dataset", error)) from error
     if data.train.are_features and size is not None:
@@ -133,6 +138,7 @@ def load_source(
     *,
     classes: Sequence[str] | None = None,
     unknown_classes: Sequence[str] | None = None,
+    imbalance: float | None = None,
 ) -> Dataset:
     """Load a data set with all options; see `load_dataset` and, for `unknown_classes`, `Dataset.leave_out`."""
     if isinstance(source, str | Path):
@@ -143,7 +149,9 @@ def load_source(
         dataset = python_data("data", source)(options)
     if classes is not None:
         dataset = dataset.select_classes(classes)
-    return dataset if unknown_classes is None else dataset.leave_out(unknown_classes)
+    if unknown_classes is not None:
+        dataset = dataset.leave_out(unknown_classes)
+    return dataset if imbalance is None else dataset.long_tailed(imbalance, seed=options.seed)
 
 
 def is_saved_dataset(path: Path) -> bool:

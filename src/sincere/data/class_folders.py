@@ -14,6 +14,8 @@ from sincere.checks import printable
 from sincere.data.listing import FileList, file_list, files_below, join_lists
 from sincere.errors import DataError
 
+UNLABELLED = "unlabelled"  # name of the folder of training images whose class is not known
+
 
 @dataclass(frozen=True, eq=False)
 class LabelledFiles:
@@ -22,7 +24,7 @@ class LabelledFiles:
     Attributes:
         part: Part of the data set: train, test or val.
         files: Paths of the files.
-        labels: Class of each file.
+        labels: Class of each file (n,), -1 where it is not known; or label sets (n, L).
         ids: Id of each image: its position in the source.
         split: Random seed of the train/test split; None if the source has separate parts.
     """
@@ -54,7 +56,38 @@ def folder_files(root: Path) -> FileList:
     """
     first, *others = folder_parts(root)
     names, files = class_files(root, first)
-    return join_lists([files.files, *(class_files(root, part, names)[1].files for part in others)])
+    train = with_unlabelled(root, first, files).files
+    return join_lists([train, *(class_files(root, part, names)[1].files for part in others)])
+
+
+def with_unlabelled(root: Path, part: str, train: LabelledFiles, *, first_id: int | None = None) -> LabelledFiles:
+    """Return the training files followed by those of `unlabelled/`, if there is one beside the class folders.
+
+    Args:
+        root: The data set.
+        part: Part that has the class folders of training images; "" where these are at the top.
+        train: Its labelled files.
+        first_id: Id of the first file without a label; by default, that after the labelled ones.
+
+    Raises:
+        DataError: There is such a folder without images, or in a wrong place.
+    """
+    folder = root / part / UNLABELLED
+    if part and (root / UNLABELLED).is_dir():
+        raise DataError(f"{root / UNLABELLED}: belongs beside the class folders of training images; move it to {part}/")
+    if not folder.is_dir():
+        return train
+    paths = files_below(root, os.path.join(part, UNLABELLED))
+    if not paths:
+        raise DataError(f"{folder}: folder without any image; add some, or remove it")
+    start = len(train) if first_id is None else first_id
+    return LabelledFiles(
+        train.part,
+        join_lists([train.files, file_list(root, paths)]),
+        np.concatenate([train.labels, np.full(len(paths), -1)]),
+        np.concatenate([train.ids, np.arange(start, start + len(paths))]),
+        train.split,
+    )
 
 
 def folder_parts(root: Path) -> tuple[str, ...]:
@@ -74,6 +107,10 @@ def class_files(root: Path, part: str, names: tuple[str, ...] | None = None) -> 
         folders = sorted(path for path in top.iterdir() if path.is_dir() and not path.name.startswith("."))
     except OSError as error:
         raise DataError(f"{top}: cannot be read ({error.strerror})") from error
+    if names is None:  # those of the training part
+        folders = [folder for folder in folders if folder.name != UNLABELLED]
+    elif (top / UNLABELLED) in folders:
+        raise DataError(f"{top / UNLABELLED}: unlabelled images take part in training only; move it to train/")
     folder_names = [printable(folder.name) for folder in folders]
     if names is None:
         names = tuple(folder_names)

@@ -1,7 +1,8 @@
 """Colour jitter of a batch, with random factors and a random order per image, as torchvision's ColorJitter.
 
 Images are float in [0, 1], (n, 3, h, w). kornia's batched ColorJitter draws one order per call, which would make the
-view of an image depend on its batch; here images are grouped by their order.
+view of an image depend on its batch; here images are grouped by their order, or changed under masks on an accelerator,
+which need not wait for the sizes of the groups then.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from itertools import permutations
 import torch
 from torch import Tensor
 
+from sincere import host
 from sincere.data.counter_rng import CounterRNG
 
-_ORDERS = torch.tensor(list(permutations(range(4))))  # (24, 4)
+_ORDERS = list(permutations(range(4)))  # 24
 _LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601-2, rounded as torchvision does in its augmentations
 
 
@@ -31,16 +33,36 @@ def jitter(images: Tensor, rng: CounterRNG, strength: tuple[float, float, float,
     factors.append(rng.uniform("jitter/hue", -strength[3], strength[3])[:, None, None])
     order = (rng.uniform("jitter/order") * len(_ORDERS)).long()
     order = torch.where(rng.bernoulli("jitter", probability), order, len(_ORDERS))  # the last group is unchanged
+    if host.reads_back(images.device):
+        return _jitter_by_groups(images, order, factors)
+    return _jitter_under_masks(images, order, factors)
+
+
+def _jitter_by_groups(images: Tensor, order: Tensor, factors: list[Tensor]) -> Tensor:
+    """Return jittered images, those of one order together: reads back how many there are of each."""
     by_order = order.argsort(stable=True)
     ends = torch.bincount(order, minlength=len(_ORDERS) + 1).cumsum(0).tolist()
     result = images[by_order]
     factors = [factor[by_order] for factor in factors]
-    for start, end, operations in zip([0, *ends], ends, _ORDERS.tolist(), strict=False):
+    for start, end, operations in zip([0, *ends], ends, _ORDERS, strict=False):
         if start < end:
             group = result[start:end]
             for operation in operations:
                 _OPERATIONS[operation](group, factors[operation][start:end])
     return torch.empty_like(result).index_copy_(0, by_order, result)
+
+
+def _jitter_under_masks(images: Tensor, order: Tensor, factors: list[Tensor]) -> Tensor:
+    """Return the same with every operation on all images at each place of the order, four times the arithmetic."""
+    rows = [*_ORDERS, (-1,) * 4]
+    operations = torch.tensor(rows).to(images.device, non_blocking=True)[order]  # (n, 4)
+    for place in range(4):
+        before = images
+        for operation, change in enumerate(_OPERATIONS):
+            changed = before.clone()
+            change(changed, factors[operation])
+            images = torch.where((operations[:, place] == operation)[:, None, None, None], changed, images)
+    return images
 
 
 def grey(images: Tensor) -> Tensor:

@@ -15,11 +15,13 @@ from torch import Tensor
 
 from sincere import checks
 from sincere.data.channel_sums import mean_and_std
-from sincere.data.splits import stratified_split
+from sincere.data.imbalance import long_tailed_positions
+from sincere.data.splits import split_label_sets, stratified_split
 from sincere.errors import DataError
 
 CHUNK_BYTES = 64 * 10**6  # of pixels that are read at a time
 VALUES = np.arange(256)  # of a pixel
+UNLABELLED = -1  # label of a training sample whose class is not known
 
 
 class Items(Protocol):
@@ -41,7 +43,8 @@ class Samples:
 
     Attributes:
         items: Storage of the images or features, of which these samples may be a part.
-        labels: Class of each sample (n,), an index into the class names.
+        labels: Class of each sample (n,), an index into the class names; or label sets (n, L), where a sample may have
+            several labels: 1 for those it has, else 0.
         ids: Id of each sample (n,): its position in the source before anything was split off or left out. Ids pair the
             results of different runs. Where the source has separate train and test parts, each is counted from 0.
         positions: Position of each sample in `items` (n,).
@@ -63,6 +66,15 @@ class Samples:
     def are_features(self) -> bool:
         """Whether the items are features, not images."""
         return len(self.items.shape) == 2
+
+    @property
+    def have_label_sets(self) -> bool:
+        """Whether a sample may have several labels, not one class."""
+        return self.labels.ndim == 2
+
+    def class_sizes(self, n_classes: int) -> NDArray[np.int64]:
+        """Return the number of samples of each class, or with each label (n_classes,)."""
+        return self.labels.sum(axis=0) if self.have_label_sets else np.bincount(self.labels, minlength=n_classes)
 
     def subset(self, chosen: NDArray[np.int64]) -> Samples:
         """Return some of the samples, with their ids."""
@@ -103,7 +115,7 @@ class Dataset:
         name: Name of the data set, as on the command line.
         train: Training samples. Images may be stored larger than `size`, for sharper crops.
         test: Test samples, never augmented, shuffled or resampled.
-        class_names: Names of the classes, in label order.
+        class_names: Names of the classes, in label order; of the labels, where samples may have several.
         size: Side of the network's input in pixels; 0 for features.
         mean: Mean of each channel, scaled to [0, 1], over the training images of all classes of the source; empty for
             features.
@@ -111,9 +123,12 @@ class Dataset:
         augmentation: Name of the augmentation that suits the data.
         mirror_is_same_class: Whether a mirrored image is still of its class; not so for digits and letters.
         are_photos: Whether the images are photos, larger than what a small network is trained on from scratch.
+        unlabelled: Training samples whose class is not known, labelled -1, in the storage of `train`, which take part
+            in training only; None without.
         unknown: Test samples of classes that were left out, or of another data set, to measure how well they are told
             from the known ones; None without. Their labels mean nothing.
         origin: The images that the features were computed from by a frozen encoder; None otherwise.
+        imbalance: Ratio of class sizes that the training samples were reduced to; None where all were kept.
         notes: Notes for the user from loading, for example on skipped images.
     """
 
@@ -127,8 +142,10 @@ class Dataset:
     augmentation: str
     mirror_is_same_class: bool = True
     are_photos: bool = False
+    unlabelled: Samples | None = None
     unknown: Samples | None = None
     origin: Dataset | None = None
+    imbalance: float | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -136,13 +153,46 @@ class Dataset:
         """What the samples are called in messages."""
         return "samples" if self.train.are_features and self.origin is None else "images"
 
+    @property
+    def have_label_sets(self) -> bool:
+        """Whether a sample may have several labels, not one class."""
+        return self.train.have_label_sets
+
+    @property
+    def n_unlabelled(self) -> int:
+        """Number of training samples whose class is not known."""
+        return 0 if self.unlabelled is None else len(self.unlabelled)
+
+    def with_unlabelled(self, samples: Samples) -> Samples:
+        """Return training samples, or some of them, followed by those whose class is not known."""
+        if self.unlabelled is None:
+            return samples
+        assert samples.items is self.unlabelled.items
+        both = (samples, self.unlabelled)
+        labels, ids, positions = (
+            np.concatenate([getattr(part, name) for part in both]) for name in ("labels", "ids", "positions")
+        )
+        return Samples(samples.items, labels, ids, positions)
+
+    def check_one_label(self, setting: str) -> None:
+        """Raise unless every sample has one class, which `setting` needs.
+
+        Raises:
+            DataError: Samples may have several labels.
+        """
+        if self.have_label_sets:
+            kind = self.noun.removesuffix("s")
+            raise DataError(f"{setting}: needs one label per {kind}; {self.name} has label sets")
+
     def select_classes(self, names: Sequence[str]) -> Dataset:
         """Return the data set with these classes only, labelled in the order given; mean and std are unchanged.
 
         Raises:
             InputValueError: A class is unknown; the message suggests the nearest name.
-            DataError: There are fewer than two classes, one is given twice, or the test part has none of them.
+            DataError: There are fewer than two classes, one is given twice, the test part has none of them, or samples
+                have label sets.
         """
+        self.check_one_label("classes")
         old = [self.class_names.index(checks.choice("classes", "class", name, self.class_names)) for name in names]
         if len(set(old)) < 2:
             raise DataError(f"classes: at least two different classes are needed; got {', '.join(names)}")
@@ -162,8 +212,9 @@ class Dataset:
 
         Raises:
             InputValueError: A class is unknown; the message suggests the nearest name.
-            DataError: Fewer than two classes are left, or the classes have no test samples.
+            DataError: Fewer than two classes are left, the classes have no test samples, or samples have label sets.
         """
+        self.check_one_label("unknown_classes")
         labels = [
             self.class_names.index(checks.choice("unknown_classes", "class", name, self.class_names)) for name in names
         ]
@@ -177,6 +228,21 @@ class Dataset:
             raise DataError(f"unknown_classes: the test part has no {self.noun} of {', '.join(names)}")
         return replace(self.select_classes(kept), unknown=unknown)
 
+    def long_tailed(self, ratio: float, *, seed: int = 0) -> Dataset:
+        """Return the data set with training classes whose sizes fall exponentially; mean and std are unchanged.
+
+        Args:
+            ratio: Size of the first class over that of the last one; see `long_tailed_positions`.
+            seed: Random seed of which samples are kept.
+
+        Raises:
+            InputTypeError, InputValueError: `ratio` is no number of at least 1.
+            DataError: Samples have label sets.
+        """
+        self.check_one_label("imbalance")
+        kept = long_tailed_positions(self.train.labels, ratio, n_classes=len(self.class_names), seed=seed)
+        return replace(self, train=self.train.subset(kept), imbalance=ratio)
+
     @cached_property
     def digest(self) -> str:
         """Content hash of the data set, the same on every machine.
@@ -187,7 +253,7 @@ class Dataset:
         if self.origin is not None:
             return self.origin.digest
         digest = hashlib.sha256(repr((self.class_names, self.mean, self.std)).encode())
-        for part in (self.train, self.test):
+        for part in (self.train, self.test, *(() if self.unlabelled is None else (self.unlabelled,))):
             for piece in part.content():
                 digest.update(piece)
         return digest.hexdigest()[:16]
@@ -217,14 +283,21 @@ class Dataset:
     def validation_split(self, fraction: float = 0.1, *, seed: int = 0) -> tuple[Samples, Samples]:
         """Split the training samples, stratified by class, into training and validation samples.
 
-        Neither is augmented: augmentation is done by the data loader of a training run.
+        Label sets are split by `split_label_sets`. Neither part is augmented: augmentation is done by the data loader
+        of a training run.
 
         Raises:
-            DataError: A class has a single training sample.
+            DataError: A class has a single training sample, or no two label sets have their rarest label in common.
         """
-        sizes = np.bincount(self.train.labels, minlength=len(self.class_names))
+        kind = self.noun.removesuffix("s")
+        if self.have_label_sets:
+            rest, held_out = split_label_sets(self.train.labels, fraction, seed=seed)
+            if not len(held_out):
+                few = f"no label has two training {self.noun} to hold one out of"
+                raise DataError(f"{self.name}: {few}; add more, or set validation to 0")
+            return self.train.subset(rest), self.train.subset(held_out)
+        sizes = self.train.class_sizes(len(self.class_names))
         if sizes.min() < 2:
-            kind = self.noun.removesuffix("s")
             single = f"class {self.class_names[sizes.argmin()]!r} has a single training {kind}"
             raise DataError(f"{self.name}: {single}, so that none can be held out; add more, or set validation to 0")
         rest, held_out = stratified_split(self.train.labels, fraction, seed=seed)
@@ -249,23 +322,36 @@ def channel_statistics(
 
 
 def check_dataset(dataset: Dataset) -> Dataset:
-    """Check that labels are in range, and that there are two classes or more, each with a training sample.
+    """Check that labels are in range, and that there are two classes or labels or more, each with a training sample.
+
+    Training samples with label -1 are set apart, as `unlabelled`.
 
     Raises:
         DataError: They are not; the message names the data set.
     """
-    n_classes = len(dataset.class_names)
+    if not dataset.have_label_sets and (dataset.train.labels == UNLABELLED).any():
+        are_unlabelled = dataset.train.labels == UNLABELLED
+        labelled, unlabelled = (
+            dataset.train.subset(np.flatnonzero(rows)) for rows in (~are_unlabelled, are_unlabelled)
+        )
+        dataset = replace(dataset, train=labelled, unlabelled=unlabelled)
+    n_classes, kind = len(dataset.class_names), dataset.noun.removesuffix("s")
+    singular, plural = ("label", "labels") if dataset.have_label_sets else ("class", "classes")
     if n_classes < 2:
-        raise DataError(f"{dataset.name}: at least two classes are needed; got {n_classes}")
+        raise DataError(f"{dataset.name}: at least two {plural} are needed; got {n_classes}")
     for part, samples in (("train", dataset.train), ("test", dataset.test)):
         if len(samples) == 0:
             raise DataError(f"{dataset.name}: the {part} part has no {dataset.noun}")
+        if samples.have_label_sets:
+            if not samples.labels.any():
+                raise DataError(f"{dataset.name}: no {part} {kind} has a label")
+            continue
         low, high = int(samples.labels.min()), int(samples.labels.max())
         if low < 0 or high >= n_classes:
             wrong = low if low < 0 else high
-            raise DataError(f"{dataset.name}: {part} labels must be 0 to {n_classes - 1}; got {wrong}")
-    missing = np.setdiff1d(np.arange(n_classes), dataset.train.labels)
+            or_none = ", or -1 for no label" if part == "train" else ""
+            raise DataError(f"{dataset.name}: {part} labels must be 0 to {n_classes - 1}{or_none}; got {wrong}")
+    missing = np.flatnonzero(dataset.train.class_sizes(n_classes) == 0)
     if len(missing):
-        kind = dataset.noun.removesuffix("s")
-        raise DataError(f"{dataset.name}: class {dataset.class_names[missing[0]]!r} has no training {kind}")
+        raise DataError(f"{dataset.name}: {singular} {dataset.class_names[missing[0]]!r} has no training {kind}")
     return dataset

@@ -31,7 +31,7 @@ class FeaturePart:
 
     Attributes:
         features: Features (n, d).
-        labels: Class of each sample (n,), integers or strings.
+        labels: Class of each sample (n,), integers or strings; or label sets (n, L) of 0 and 1.
         texts: A text or path for each sample (n,), shown in the report; None without.
     """
 

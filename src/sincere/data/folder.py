@@ -1,4 +1,4 @@
-"""Loads a folder of class folders: train/ with test/ or val/, or a single tree, which is split here."""
+"""Loads a folder of class folders, with train/ and test/ or val/ or split here; or a folder with a labels.csv."""
 
 from __future__ import annotations
 
@@ -7,32 +7,41 @@ from pathlib import Path
 import numpy as np
 
 from sincere.checks import printable
-from sincere.data.class_folders import LabelledFiles, class_files, folder_parts
+from sincere.data.class_folders import LabelledFiles, class_files, folder_parts, with_unlabelled
 from sincere.data.dataset import Dataset
 from sincere.data.image_files import files_dataset
+from sincere.data.labels_csv import has_labels_csv, listed_files
 from sincere.data.load_options import LoadOptions
 from sincere.data.splits import TEST_SHARE, stratified_split
 from sincere.errors import DataError
 
 
 def load_folder(root: Path, settings: LoadOptions, *, name: str | None = None) -> Dataset:
-    """Load class folders of images of any format and size.
+    """Load class folders of images of any format and size, or images whose labels are in a labels.csv.
+
+    A folder `unlabelled` beside the class folders of training images has images that take part in training only.
 
     Images are decoded once, in parallel, into the cache, and again when a file changes. A data set that is too large
     for the cache is decoded on every access. The default `name` is that of the folder.
 
     Raises:
-        DataError: There are fewer than two classes, a class folder is empty, or an image is bad and not skipped.
+        DataError: There are fewer than two classes, a class folder is empty, labels.csv is wrong, or an image is bad
+            and not skipped.
     """
     name = name or printable(root.resolve().name)
+    if has_labels_csv(root):
+        listed = listed_files(root, seed=settings.seed)
+        return files_dataset(name, listed.train, listed.test, listed.label_names, settings, notes=listed.notes)
     parts = folder_parts(root)
     if len(parts) == 1:
         names, files = class_files(root, "")
         train, test = _split(files, root, names, settings.seed)
+        train = with_unlabelled(root, "", train, first_id=len(files))
         return files_dataset(name, train, test, names, settings)
     _, held_out = parts
     names, train = class_files(root, "train")
     _, test = class_files(root, held_out, names)
+    train = with_unlabelled(root, "train", train)
     both = held_out == "test" and (root / "val").is_dir()
     notes = [f"val/ is not used, because there is a test/: {root / 'val'}"] if both else []
     absent = sorted(set(range(len(names))) - set(np.unique(test.labels).tolist()))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sincere.data.catalog import DATASETS, is_saved_dataset
 from sincere.data.class_folders import folder_files, has_class_folders
+from sincere.data.labels_csv import LABELS_CSV, has_labels_csv
 from sincere.data.listing import file_facts, file_list, files_below, listing_digest
 from sincere.data.load_options import LoadOptions
 
@@ -39,6 +40,8 @@ def source_digest(data: str, data_dir: Path | None = None, *, may_be_plain: bool
             files, subject = file_list(root, files_below(root, images_only=False)), root
     elif path.is_dir() and is_saved_dataset(path):
         files, subject = file_list(path, files_below(path, images_only=False)), path
+    elif path.is_dir() and has_labels_csv(path):
+        files, subject = file_list(path, [*files_below(path), LABELS_CSV.encode()]), path
     elif path.is_dir():
         plain = may_be_plain and not has_class_folders(path)
         files, subject = file_list(path, files_below(path)) if plain else folder_files(path), path

@@ -40,7 +40,7 @@ class LoadOptions:
         frozen: Whether a frozen encoder will see the images, so that they are stored at the input size; None: if they
             are photos.
         enlarge: Whether the default input size of small images is 96 px, for a frozen encoder with ImageNet weights.
-        seed: Random seed of the train/test split, for folders and files without one.
+        seed: Random seed of the train/test split, for folders and files without one, and of a long-tailed version.
         device: Device that holds the pixels or features if they fit into its memory.
         cache_limit_bytes: Data sets with more bytes of pixels are not cached but decoded on every access.
         progress: Called with (done, total) while images are decoded.

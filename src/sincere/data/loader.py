@@ -33,7 +33,7 @@ class Batch:
     Attributes:
         inputs: Views for training, (n, n_views, c, size, size) in [0, 1] or (n, n_views, d) of features; else uint8
             pixels (n, c, h, w) or features (n, d).
-        labels: Class of each sample (n,).
+        labels: Class of each sample (n,), or label sets (n, L).
         ids: Id of each sample (n,).
     """
 
@@ -47,7 +47,7 @@ class MicroBatchedBatch:
     """A batch whose views are computed in micro-batches, the same ones each time `pieces` is called.
 
     Attributes:
-        labels: Class of each image of the batch (n,).
+        labels: Class of each image of the batch (n,), or label sets (n, L).
         pieces: Returns a generator of the micro-batches, in order.
     """
 
@@ -85,9 +85,9 @@ class ViewLoader:
         The views of an image do not depend on `share` and `part`, except those of a caller's own augmentation.
         """
         chosen, counts = (values[self.share][part] for values in (self.sampler.batch(step), self.sampler.visits(step)))
-        items = self._gather(self.samples.positions[chosen]).to(self.device)
+        items = _on_device(self._gather(self.samples.positions[chosen]), self.device)
         labels, ids, visits = (
-            torch.from_numpy(values).to(self.device)
+            _on_device(torch.from_numpy(values), self.device)
             for values in (self.samples.labels[chosen], self.samples.ids[chosen], counts)
         )
         is_late = self.late_views is not None and step >= self.late_from
@@ -108,7 +108,7 @@ class ViewLoader:
             chosen = self.sampler.batch(step)[self.share]
             n_pieces = self._n_pieces(step, size)
             edges = [len(chosen) * i // n_pieces for i in range(n_pieces + 1)]
-            labels = torch.from_numpy(self.samples.labels[chosen]).to(self.device)
+            labels = _on_device(torch.from_numpy(self.samples.labels[chosen]), self.device)
             yield MicroBatchedBatch(labels, partial(self._prefetch, partial(self._piece, step, edges), n_pieces))
 
     def _piece(self, step: int, edges: Sequence[int], index: int) -> Batch:
@@ -157,6 +157,14 @@ def plain_batches(samples: Samples, *, batch_size: int = 512, device: torch.devi
 
 def _in_order(samples: Samples, batch_size: int, device: torch.device | str) -> Iterator[Batch]:
     for chosen in np.array_split(np.arange(len(samples)), max(1, -(-len(samples) // batch_size))):
-        items = samples.items.gather(samples.positions[chosen]).to(device)
-        labels, ids = (torch.from_numpy(values[chosen]).to(device) for values in (samples.labels, samples.ids))
+        items = _on_device(samples.items.gather(samples.positions[chosen]), device)
+        labels, ids = (_on_device(torch.from_numpy(values[chosen]), device) for values in (samples.labels, samples.ids))
         yield Batch(items, labels, ids)
+
+
+def _on_device(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """Return a tensor on a device; to a GPU it is copied from pinned memory, while the GPU computes something else."""
+    target = torch.device(device)
+    if target.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(target, non_blocking=target.type == "cuda")

@@ -1,4 +1,4 @@
-"""Arrays with the names that messages give them, and labels in the forms that people have: integers or strings."""
+"""Arrays with the names that messages give them, and labels in the forms that people have: integers, strings, sets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sincere import checks
-from sincere.data.splits import TEST_SHARE, stratified_split
+from sincere.data.splits import TEST_SHARE, split_label_sets, stratified_split
 from sincere.errors import DataError, first_line
 
 Array = NDArray[np.generic]
@@ -39,13 +39,19 @@ class NamedArray:
 
 
 def check_labels(labels: NamedArray, n_samples: int) -> None:
-    """Check that labels are integers or short strings, one for each sample.
+    """Check that labels are integers or short strings, one for each sample, or label sets (n, L) of 0 and 1.
 
     Raises:
         DataError: They are not.
     """
     values = labels.values
     kind = values.dtype.kind
+    if _are_label_sets(labels) and len(values) == n_samples:
+        right = (values == 0) | (values == 1)
+        if not right.all():
+            requirement = f"of shape {values.shape} must be 0 or 1, whether a sample has each label"
+            raise labels.refuse(requirement, values[~right][0], f"One label per sample has shape ({n_samples},)")
+        return
     if kind not in "iuUS" or values.shape != (n_samples,):
         whole = kind == "f" and bool(np.isfinite(values).all()) and bool((values == np.rint(values)).all())
         remedy = f"Convert them with {labels.name}.astype(int)" if whole else ""
@@ -53,8 +59,6 @@ def check_labels(labels: NamedArray, n_samples: int) -> None:
             remedy = f"Convert them with {labels.name}.astype(str)"
         elif values.shape == (n_samples, 1):
             remedy = f"Flatten them with {labels.name}.ravel()"
-        elif values.ndim == 2 and len(values) == n_samples:
-            remedy = f"If each row is one-hot, convert them with {labels.name}.argmax(axis=1)"
         got = f"{values.dtype} of shape {values.shape}"
         raise labels.refuse(f"must be integers or strings of shape ({n_samples},)", got, remedy)
     if kind in "iu":
@@ -68,18 +72,25 @@ def check_labels(labels: NamedArray, n_samples: int) -> None:
         raise labels.refuse("must not be empty strings", f"one at position {lengths.argmin()}")
 
 
+def _are_label_sets(labels: NamedArray) -> bool:
+    """Return whether an array of labels has a row of numbers for each sample, one for each label."""
+    return labels.values.ndim == 2 and labels.values.shape[1] > 1 and labels.values.dtype.kind in "biuf"
+
+
 def encode_labels(
     path: Path, parts: Sequence[NamedArray], class_names: NamedArray | None, *, noun: str = "image"
 ) -> tuple[list[NDArray[np.int64]], tuple[str, ...]]:
     """Return the labels of each part as indices into the class names, and these names.
 
-    Integers are the indices. The classes of strings are `class_names`, or else the strings of all parts, sorted. `noun`
-    is what messages call a sample.
+    Integers are the indices. The classes of strings are `class_names`, or else the strings of all parts, sorted. Label
+    sets (n, L) stay as they are. `noun` is what messages call a sample.
 
     Raises:
         DataError: A label has no name, or the names are wrong.
     """
     given = None if class_names is None else _class_names(class_names)
+    if any(map(_are_label_sets, parts)):
+        return _label_sets(path, parts, given)
     are_strings = [part.values.dtype.kind in "US" for part in parts]
     if any(are_strings) != all(are_strings):
         names = " and ".join(part.name for part in parts)
@@ -100,6 +111,20 @@ def encode_labels(
         for part_texts, (_, inverse) in zip(texts, found, strict=True)
     ]
     return encoded, tuple(index)
+
+
+def _label_sets(
+    path: Path, parts: Sequence[NamedArray], given: tuple[str, ...] | None
+) -> tuple[list[NDArray[np.int64]], tuple[str, ...]]:
+    """Return label sets of each part, and the names of the labels; their numbers if none are given."""
+    shapes = [part.values.shape for part in parts]
+    if len({shape[1:] for shape in shapes}) > 1:
+        names, got = (" and ".join(map(str, of)) for of in ((part.name for part in parts), shapes))
+        raise DataError(f"{path}: {names} must have the same number of labels; got shapes {got}")
+    n_labels = shapes[0][1]
+    if given is not None and len(given) != n_labels:
+        raise DataError(f"{path}: class_names must name the {n_labels} labels; got {len(given)} names")
+    return [part.values.astype(np.int64) for part in parts], given or tuple(map(str, range(n_labels)))
 
 
 def _names_of_integers(
@@ -160,15 +185,26 @@ def split_by_class(
         remedy: How a test part could be given.
 
     Raises:
-        DataError: A class has a single sample, or a label is negative.
+        DataError: A class has a single sample, no two label sets can be split, or a label is negative.
     """
     path = labels.path
-    if encoded.min() < 0:
-        raise labels.refuse("must number the classes from 0", encoded.min())
-    classes, sizes = np.unique(encoded, return_counts=True)
+    if encoded.ndim == 2:
+        rest, held_out = split_label_sets(encoded, TEST_SHARE, seed=seed)
+        if not len(held_out):
+            raise DataError(f"{path}: no label has two {noun}s to be split in two parts; add more, or {remedy}")
+        return (rest, held_out), _split_note(path, "rarest label", rest, held_out, noun, seed)
+    if encoded.min() < -1 or encoded.max() < 0:
+        raise labels.refuse("must number the classes from 0, or be -1 for no label", encoded.min())
+    labelled = np.flatnonzero(encoded >= 0)
+    classes, sizes = np.unique(encoded[labelled], return_counts=True)
     if sizes.min() < 2:
         single = f"class {class_names[classes[sizes.argmin()]]!r} has a single {noun}"
         raise DataError(f"{path}: {single}, which cannot be split in two parts; add more, or {remedy}")
-    rest, held_out = stratified_split(encoded, TEST_SHARE, seed=seed)
+    held_out = labelled[stratified_split(encoded[labelled], TEST_SHARE, seed=seed)[1]]
+    rest = np.setdiff1d(np.arange(len(encoded)), held_out)  # with all that have no label
+    return (rest, held_out), _split_note(path, "class", rest, held_out, noun, seed)
+
+
+def _split_note(path: Path, by: str, rest: NDArray[np.int64], held_out: NDArray[np.int64], noun: str, seed: int) -> str:
     counts = f"{len(rest):,} {noun}s for training and {len(held_out):,} for testing"
-    return (rest, held_out), f"{path}: has no test part; it was split by class into {counts} (seed {seed})"
+    return f"{path}: has no test part; it was split by {by} into {counts} (seed {seed})"

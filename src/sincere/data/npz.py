@@ -29,7 +29,7 @@ from sincere.errors import DataError
 def load_npz(path: Path, settings: LoadOptions) -> Dataset:
     """Load and check an .npz. `class_names` is optional. Pickled objects are refused, never executed.
 
-    Labels are integers or strings. A file without test arrays is split as a folder is.
+    Labels are integers or strings, or label sets (n, L) of 0 and 1. A file without test arrays is split as a folder is.
 
     Images are uint8, other integers from 0 to 255, or floats from 0 to 1, (n, h, w, c) or (n, c, h, w); of images that
     are not square, the centre square is kept, as for image files. Features are finite numbers (n, d), with one text for

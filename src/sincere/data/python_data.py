@@ -108,7 +108,7 @@ def _is_dataset(value: Any) -> bool:
 
 def _is_pair(value: Any) -> bool:
     """Return whether a value is a pair of arrays, not two rows of one."""
-    return isinstance(value, tuple) and len(value) == 2 and np.ndim(value[1]) == 1 and np.ndim(value[0]) > 1
+    return isinstance(value, tuple) and len(value) == 2 and np.ndim(value[1]) in (1, 2) and np.ndim(value[0]) > 1
 
 
 def _pair(name: str, value: Sequence[Any], prefix: str) -> dict[str, NDArray[Any]]:

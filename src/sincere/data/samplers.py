@@ -7,7 +7,8 @@
   https://arxiv.org/abs/1703.07737); for many classes, where balanced batches would leave an anchor only its own views
   as positives.
 With the last two, no image of a class comes again before all others of the class have, and none comes twice in a batch
-unless the class is smaller than its share of the batch: see `class_schedule`.
+unless the class is smaller than its share of the batch: see `class_schedule`. Label sets and images without a label
+have no classes to cycle through, and are shuffled.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Sampler(ABC):
     """Batches of image positions.
 
     Attributes:
-        labels: Class of each image.
+        labels: Class of each image (n,), or label sets (n, L).
         batch_size: Number of images in a batch.
         n_batches: Number of batches in an epoch; an incomplete last batch is dropped.
     """
@@ -62,8 +63,7 @@ class Sampler(ABC):
         positives, without, anchors = 0.0, 0, 0
         for step in range(min(self.n_batches, 50)):
             different = np.unique(self.batch(step))
-            _, inverse, counts = np.unique(self.labels[different], return_inverse=True, return_counts=True)
-            each = counts[inverse] * n_views - 1
+            each = _n_alike(self.labels[different]) * n_views - 1
             positives, without, anchors = positives + each.sum(), without + (each == 0).sum(), anchors + len(each)
         views = "1 view" if n_views == 1 else f"{n_views} views"
         line = f"batches of {self.batch_size} {noun} x {views}: {positives / anchors:.1f} positives per anchor"
@@ -150,19 +150,27 @@ def make_sampler(
 
     Args:
         name: One of `SAMPLERS`.
-        labels: Class of each image.
+        labels: Class of each image (n,), or label sets (n, L).
         batch_size: Number of images in a batch.
         seed: Random seed.
         images_per_class: K of p-by-k; None takes the smallest K that divides the batch size and fits the classes.
 
     Raises:
-        InputValueError: The name is unknown, or the sizes do not fit together. "auto" never falls back to shuffled
-            batches in which many anchors have no positives: where it needs p-by-k, K must divide the batch size.
+        InputValueError: The name is unknown, the sizes do not fit together, or label sets are not to be shuffled.
+            "auto" never falls back to shuffled batches of classes in which many anchors have no positives: where it
+            needs p-by-k, K must divide the batch size.
     """
     caller = "make_sampler"
     checks.choice(caller, "sampler", name, SAMPLERS)
     checks.count(caller, "batch_size", batch_size, least=2)
-    n_classes = len(np.unique(_checked_labels(caller, labels)))
+    checked = _checked_labels(caller, labels)
+    if checked.ndim == 2 or (checked < 0).any():
+        if name not in ("auto", "shuffle"):
+            what = "label sets" if checked.ndim == 2 else "data with unlabelled images"
+            requirement = f"sampler must be shuffle for {what}, which have no classes to balance"
+            raise InputValueError(checks.wording(caller, requirement, name))
+        return ShuffleSampler(labels, batch_size, seed=seed)
+    n_classes = len(np.unique(checked))
     if name == "p-by-k" or (name == "auto" and n_classes > batch_size / 2):
         if images_per_class is None:
             fewest = max(2, math.ceil(batch_size / n_classes))
@@ -178,7 +186,17 @@ def make_sampler(
 
 def _checked_labels(caller: str, labels: ArrayLike) -> Indices:
     array = np.asarray(labels)
-    if array.ndim != 1 or not len(array) or not np.issubdtype(array.dtype, np.integer):
+    if array.ndim not in (1, 2) or not len(array) or not np.issubdtype(array.dtype, np.integer):
         got = f"{array.dtype} of shape {array.shape}"
         raise InputValueError(checks.wording(caller, "labels must be integers of shape (n,) with n > 0", got))
     return array.astype(np.int64)
+
+
+def _n_alike(labels: Indices) -> Indices:
+    """Return, for each image of a batch, how many have its class or share a label with it, itself included."""
+    if labels.ndim == 2:
+        shares = labels @ labels.T > 0
+        np.fill_diagonal(shares, True)  # an image without a label has its own views as positives
+        return np.asarray(shares.sum(axis=1), dtype=np.int64)
+    _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    return np.where(labels < 0, 1, counts[inverse])  # an image without a label is a class of its own

@@ -1,4 +1,4 @@
-"""Stratified random splits."""
+"""Stratified random splits, by class or by label sets."""
 
 from __future__ import annotations
 
@@ -47,3 +47,26 @@ def stratified_split(
         [generator.permutation(np.flatnonzero(inverse == c))[: counts[c]] for c in range(len(classes))]
     )
     return np.setdiff1d(np.arange(len(inverse)), held_out), np.sort(held_out)
+
+
+def split_label_sets(
+    labels: NDArray[np.int64], fraction: float, *, seed: int = 0
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Split the positions of label sets (n, L) into (the rest, about `fraction`), stratified by rarest labels.
+
+    The stratum of an image is the rarest of its labels; images without a label are one more. A stratum's only image is
+    among the rest, so that a label that a single image has can be learned.
+
+    Example:
+        >>> rest, held_out = split_label_sets(np.array([[1, 1], [1, 0], [1, 0], [1, 1], [0, 0]]), 0.4)
+        >>> len(rest), len(held_out)
+        (3, 2)
+    """
+    rarest_first = labels[:, np.argsort(labels.sum(axis=0), kind="stable")] > 0
+    strata = np.where(rarest_first.any(axis=1), rarest_first.argmax(axis=1), labels.shape[1])
+    several = np.flatnonzero(np.bincount(strata)[strata] >= 2)
+    if not len(several):
+        return np.arange(len(labels)), several
+    _, chosen = stratified_split(strata[several], fraction, seed=seed)
+    held_out = several[chosen]
+    return np.setdiff1d(np.arange(len(labels)), held_out), held_out

@@ -31,7 +31,7 @@ class PlainBatch(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class EmbeddedImages:
-    """Embeddings (n, d) with the label (n,) and id (n,) of each image."""
+    """Embeddings (n, d) with the class (n,) or label set (n, L), and the id (n,) of each image."""
 
     embeddings: Tensor
     labels: Tensor

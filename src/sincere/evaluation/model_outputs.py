@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from sincere.errors import DataError
+from sincere.evaluation.label_neighbours import K, LabelNeighbours, find_label_neighbours
 from sincere.evaluation.neighbours import N_KEPT, Neighbours, find_neighbours
 from sincere.records.results import MAIN, Better
 
@@ -26,7 +28,7 @@ class PartOutputs:
     Attributes:
         embeddings: Embeddings of unit length (n, d).
         features: Output of the encoder, not normalised (n, f).
-        labels: Class of each image (n,).
+        labels: Class of each image (n,), or label sets (n, L).
         ids: Id of each image (n,).
     """
 
@@ -71,6 +73,21 @@ class ModelOutputs:
         if bool((neighbours.noise_position < 0).any()):
             raise DataError("evaluate: the training images are of one class only; a margin needs two")
         return neighbours
+
+    @cached_property
+    def label_sets(self) -> tuple[Tensor, Tensor]:
+        """Label sets (n, L) of the training and the test images; classes are sets of one label."""
+        train, test = self.train.labels, self.test.labels
+        if train.ndim == 2:
+            return train, test
+        n_classes = int(max(train.max(), test.max())) + 1
+        return one_hot(train, n_classes), one_hot(test, n_classes)
+
+    @cached_property
+    def label_neighbours(self) -> LabelNeighbours:
+        """Nearest training images of each test image, which share a label with it or do not."""
+        (known, labels), k = self.label_sets, min(K, len(self.train.labels))
+        return find_label_neighbours(self.test.embeddings, labels, self.train.embeddings, known, k=k)
 
 
 @dataclass(frozen=True, eq=False)

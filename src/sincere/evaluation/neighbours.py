@@ -149,7 +149,7 @@ class _ClassTable:
 
     def _nearest(self, chunks: Tensor, largest: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Return the k largest similarities of each row and their slots, from the k chunks with the largest."""
-        best = _first_largest(largest, k).sort(dim=1).values
+        best = first_largest(largest, k).sort(dim=1).values
         rows = torch.arange(len(chunks), device=chunks.device)[:, None]
         excluded = largest.gather(1, best).isneginf().unsqueeze(2)
         candidates = chunks[rows, best].masked_fill(excluded, -torch.inf).flatten(1)  # (b, k chunk)
@@ -157,7 +157,7 @@ class _ClassTable:
         return values, best.gather(1, at // self.chunk) * self.chunk + at % self.chunk
 
 
-def _first_largest(values: Tensor, k: int) -> Tensor:
+def first_largest(values: Tensor, k: int) -> Tensor:
     """Return the indices of the k largest values of each row, in any order; ties with the k-th go to the first."""
     if values.shape[1] <= k:
         return torch.arange(values.shape[1], device=values.device).expand(len(values), -1)
@@ -197,7 +197,7 @@ def nearest_references(queries: Tensor, references: Tensor, k: int) -> tuple[Ten
     parts = []
     for block in queries.split(n_rows):
         all_similarities = block @ references.T
-        best = _first_largest(all_similarities, k).sort(dim=1).values
+        best = first_largest(all_similarities, k).sort(dim=1).values
         near, at = all_similarities.gather(1, best).sort(dim=1, descending=True, stable=True)
         parts.append((near, best.gather(1, at)))
     similarities, positions = (torch.cat(column) for column in zip(*parts, strict=True))

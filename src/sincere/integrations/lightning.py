@@ -19,10 +19,10 @@ from torch.nn.functional import normalize
 from torch.optim import AdamW, Optimizer
 
 from sincere import checks
-from sincere.catalog import DEFAULT_LOSS
 from sincere.errors import InputTypeError, MissingPackageError, missing_package
 from sincere.evaluation.neighbours import find_neighbours
 from sincere.integrations.named_loss import NamedLoss, stack_views
+from sincere.loss_catalog import DEFAULT_LOSS
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -41,7 +41,7 @@ class ContrastiveModule(LightningModule):
 
     Args:
         network: Maps inputs (n, ...) to embeddings (n, d).
-        loss: Name of the loss in `sincere.catalog.LOSSES`; "infonce" needs views and no labels.
+        loss: Name of the loss in `sincere.loss_catalog.LOSSES`; "infonce" needs views and no labels.
         temperature: Divides the similarities. An `nn.Parameter` with one element is trained with the network.
         optimizer: Makes the optimiser from the parameters; AdamW with a learning rate of 0.001 unless another is given.
         **options: Further arguments of the loss: `epsilon`, or the options of `sincere.losses.options.ModuleOptions`.

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sincere import checks
-from sincere.catalog import DEFAULT_LOSS, Formula
+from sincere import checks, host
 from sincere.errors import InputTypeError, InputValueError, MissingPackageError, UnsupportedError, missing_package
 from sincere.integrations.named_loss import NamedLoss
+from sincere.loss_catalog import DEFAULT_LOSS
+from sincere.loss_entry import Formula
 from sincere.losses.inputs import check_labelled_loss, check_temperature, statistics_dtype
 from sincere.losses.kernels.dense import masked_losses, similarities
 
@@ -42,7 +43,7 @@ class ContrastiveMetricLoss(losses.BaseMetricLossFunction):  # type: ignore[misc
     n x m masks, so that time and memory are O(n m), whatever the miner returns.
 
     Args:
-        loss: Name of the loss in `sincere.catalog.LOSSES`, one that takes labels.
+        loss: Name of the loss in `sincere.loss_catalog.LOSSES`, one that takes labels.
         temperature: Divides the cosine similarities. An `nn.Parameter` with one element is learned if the loss has an
             optimiser.
         reducer: A reducer of the library for the losses of the anchors that have a positive; their mean without one.
@@ -159,7 +160,7 @@ class ContrastiveMetricLoss(losses.BaseMetricLossFunction):  # type: ignore[misc
         anchors, positive_index, negative_anchors, negative_index = (index.to(device).long() for index in pairs)
         positives[anchors, positive_index] = True
         negatives[negative_anchors, negative_index] = True
-        if device.type == "cpu":  # elsewhere it would wait for the device
+        if host.reads_back(device):  # elsewhere it would wait for the device
             n_both = int((positives & negatives).sum())
             if n_both:
                 requirement = "indices_tuple must make a pair positive or negative"

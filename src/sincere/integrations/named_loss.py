@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from sincere import checks
-from sincere.catalog import find_loss
 from sincere.errors import InputTypeError, InputValueError
+from sincere.loss_catalog import find_loss
 from sincere.losses.options import MODULE_DEFAULTS
 
 
 class NamedLoss(nn.Module):
-    """A loss of `sincere.catalog.LOSSES`, called with labels if it compares classes and without them if it does not.
+    """A loss of `sincere.loss_catalog.LOSSES`, called with labels if it compares classes, else without.
 
     Attributes:
         name: Its name in the catalog.
@@ -40,6 +40,9 @@ class NamedLoss(nn.Module):
         if options.get("reduction") == "none":
             requirement = "reduction must be 'mean' or 'sum', because a trainer needs one number"
             raise InputValueError(checks.wording(caller, requirement, "'none'"))
+        if self.entry.needs_classes and not {"n_classes", "dim"} <= options.keys():
+            requirement = f"n_classes and dim must be given for the loss {loss}, which keeps something for each class"
+            raise InputTypeError(checks.wording(caller, requirement, ", ".join(options) or "neither"))
         self.caller, self.name = caller, loss
         self.criterion: nn.Module = self.entry.load()(temperature, **options)
 
@@ -68,6 +71,8 @@ class NamedLoss(nn.Module):
         """
         names = ["temperature", *(parameter.name for parameter in self.entry.hyper_parameters)]
         values = {name: getattr(self.criterion, name) for name in names}
+        if self.entry.chooses_denominator and not self.criterion.positives_in_denominator:
+            values["positives_in_denominator"] = False
         defaults: dict[str, Any] = {**MODULE_DEFAULTS}
         options = {name: getattr(self.criterion, name, default) for name, default in defaults.items()}
         values |= {name: value for name, value in options.items() if value != defaults[name]}

@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from sincere import checks
-from sincere.catalog import CLASSIFIERS, DEFAULT_LOSS, LOSSES, find_loss, load
+from sincere.catalog import CLASSIFIERS, load
 from sincere.data.feature_views import make_feature_views
 from sincere.data.samplers import ShuffleSampler
 from sincere.errors import InputValueError
+from sincere.loss_catalog import DEFAULT_LOSS, LOSSES, find_loss
 from sincere.models.heads import mlp
 from sincere.training.optimizers import OptimizerSettings, make_optimizer
 from sincere.training.schedules import learning_rate_factor, warmup_steps
@@ -153,12 +154,13 @@ class ContrastiveEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         if dropout is not None and checks.number(caller, "feature_dropout", dropout, least=0.0) >= 1:
             raise InputValueError(checks.wording(caller, "feature_dropout must be at least 0 and below 1", dropout))
 
-    def _criterion(self) -> Criterion:
+    def _criterion(self, n_classes: int) -> Criterion:
         """Return the loss as a function of embeddings (n, views, dim) and labels (n,)."""
         if callable(self.loss):
             return self.loss
         find_loss(self.loss, caller=self._caller)
-        criterion = LOSSES[self.loss].load()(self.temperature, **(self.loss_options or {}))
+        sizes = {"n_classes": n_classes, "dim": self.dim} if LOSSES[self.loss].needs_classes else {}
+        criterion = LOSSES[self.loss].load()(self.temperature, **sizes, **(self.loss_options or {})).to(self.device)
         if LOSSES[self.loss].needs_labels:
             return criterion  # type: ignore[no-any-return]
         return lambda embeddings, labels: criterion(embeddings)
@@ -177,7 +179,7 @@ class ContrastiveEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     def _train(self, features: Tensor, labels: NDArray[np.int64]) -> None:
         """Set `network_`, in float64 on the CPU, and `loss_curve_`."""
         n, n_features = features.shape
-        criterion, (dropout, n_views) = self._criterion(), self._views(n_features)
+        criterion, (dropout, n_views) = self._criterion(int(labels.max()) + 1), self._views(n_features)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

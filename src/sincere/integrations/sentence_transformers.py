@@ -12,9 +12,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from sincere.catalog import DEFAULT_LOSS
 from sincere.errors import MissingPackageError, missing_package
 from sincere.integrations.named_loss import NamedLoss, stack_views
+from sincere.loss_catalog import DEFAULT_LOSS
 
 try:
     from sentence_transformers import SentenceTransformer
@@ -31,7 +31,7 @@ class SentenceContrastiveLoss(nn.Module):
 
     Args:
         model: The model that is trained.
-        loss: Name of the loss in `sincere.catalog.LOSSES`.
+        loss: Name of the loss in `sincere.loss_catalog.LOSSES`.
         temperature: Divides the cosine similarities. An `nn.Parameter` with one element is trained with the model.
         **options: Further arguments of the loss: `epsilon`, or the options of `sincere.losses.options.ModuleOptions`.
             `group="world"` computes the loss of the combined batch of all processes.

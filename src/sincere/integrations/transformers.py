@@ -12,9 +12,9 @@ from typing import Any
 from torch import Tensor
 
 from sincere import checks
-from sincere.catalog import DEFAULT_LOSS
 from sincere.errors import InputTypeError, InputValueError, MissingPackageError, UnsupportedError, missing_package
 from sincere.integrations.named_loss import NamedLoss
+from sincere.loss_catalog import DEFAULT_LOSS
 
 try:
     from transformers.utils.generic import ModelOutput
@@ -39,7 +39,7 @@ def contrastive_loss_func(
     losses of the batches. It is not the loss of the combined batch, because items of different batches never meet.
 
     Args:
-        loss: Name of the loss in `sincere.catalog.LOSSES`.
+        loss: Name of the loss in `sincere.loss_catalog.LOSSES`.
         temperature: Divides the similarities. A number: the optimiser of the Trainer sees no parameters of a loss.
         embedding: Where the embedding is: the name of a field of the model's output with shape (n, d), or a function
             from the output to embeddings (n, d) or (n, views, d), such as `lambda out: out.last_hidden_state[:, 0]`.

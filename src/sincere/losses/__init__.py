@@ -1,1 +1,1 @@
-"""Supervised contrastive losses. Import them from `sincere`; `sincere.catalog.LOSSES` lists them."""
+"""Supervised contrastive losses. Import them from `sincere`; `sincere.loss_catalog.LOSSES` lists them."""

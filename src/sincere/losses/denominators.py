@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from sincere.catalog import Formula
+from sincere.loss_entry import Formula
 from sincere.losses.inputs import check_inputs
 from sincere.losses.kernels.block_sizes import tile_side
 from sincere.losses.kernels.class_blocks import ClassBlock, class_blocks
@@ -48,7 +48,7 @@ def log_denominators(
     caller: str, formula: Formula, embeddings: Tensor, labels: Tensor, *, temperature: float, normalize: bool
 ) -> Denominators:
     """Check a batch and compute its denominators, with nothing n x n stored."""
-    inputs = check_inputs(caller, formula, embeddings, labels, temperature, None, None, None)
+    inputs = check_inputs(caller, formula, embeddings, labels, temperature)
     with torch.autocast(inputs.rows.device.type, enabled=False):
         z = unit_rows(inputs.rows)[0] if normalize else inputs.rows
         result = tiled_losses(z, None, inputs.temperature, inputs.contrast, None)

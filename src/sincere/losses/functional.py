@@ -14,27 +14,14 @@ averaged over the positives of each anchor, then over the anchors that have a po
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Unpack
+from typing import Unpack
 
-import torch
 from torch import Tensor
 
 from sincere import checks
-from sincere.errors import InputValueError
-from sincere.losses.distributed.exchange import global_loss
-from sincere.losses.distributed.groups import find_group
-from sincere.losses.inputs import check_formula, check_inputs, count_views
-from sincere.losses.kernels.select import weighted_losses
-from sincere.losses.options import (
-    KERNELS,
-    REDUCTIONS,
-    KeyOptions,
-    LossOptions,
-    ModuleOptions,
-    complete_options,
-    lists_options,
-)
+from sincere.loss_entry import Formula
+from sincere.losses.compute import compute_loss, compute_self_supervised_loss
+from sincere.losses.options import KeyOptions, LossOptions, ModuleOptions, lists_options
 
 
 @lists_options(KeyOptions, ModuleOptions)
@@ -59,7 +46,9 @@ def sincere_loss(
         embeddings: (n, d), or (n, views, d) for several augmented views of each image; any float type.
         labels: (n,), any integer type. -1 means "no label": the image is a class of its own, so its other views are
             its only positives, as in InfoNCE. It still is a negative for every other image, also for those that share
-            its unknown class (the sampling bias of self-supervised losses).
+            its unknown class (the sampling bias of self-supervised losses). Or (n, L) for several labels per image,
+            multi-hot or, with `soft=True`, probabilities: images that share a label are positives, weighted by
+            `label_similarity`; a row of zeros means "no label".
         temperature: Positive number, or a tensor with one element, which may take a gradient. A tensor's value is
             not checked, so that an accelerator need not wait. Across processes it must be the same in each.
         **options: See `sincere.losses.options.LossOptions`; `help()` lists them here.
@@ -72,11 +61,12 @@ def sincere_loss(
         UnsupportedError: A combination of options that does not exist; the message names one that does.
 
     Example:
+        >>> import torch
         >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
         >>> sincere_loss(z, torch.tensor([0, 0, 1, 1]), temperature=1.0)  # log(e + 2) - 1
         tensor(0.5514)
     """
-    return _loss(sincere_loss, "sincere", embeddings, labels, temperature, options)
+    return compute_loss(sincere_loss, Formula(), embeddings, labels, temperature, options)
 
 
 @lists_options(KeyOptions, ModuleOptions)
@@ -90,16 +80,18 @@ def supcon_loss(
 
     Args:
         embeddings: (n, d), or (n, views, d) for several augmented views of each image; any float type.
-        labels: (n,), any integer type; -1 means "no label", as in `sincere_loss`.
+        labels: (n,) or (n, L), as in `sincere_loss`.
         temperature: Positive number, or a tensor with one element, which may take a gradient.
         **options: See `sincere.losses.options.LossOptions`; `help()` lists them here.
 
     Example:
+        >>> import torch
         >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
         >>> supcon_loss(z, torch.tensor([0, 0, 1, 1]), temperature=1.0)  # one positive each: as SINCERE
         tensor(0.5514)
     """
-    return _loss(supcon_loss, "supcon", embeddings, labels, temperature, options)
+    formula = Formula(positives_in_denominator=True)
+    return compute_loss(supcon_loss, formula, embeddings, labels, temperature, options)
 
 
 @lists_options(KeyOptions, ModuleOptions)
@@ -118,18 +110,19 @@ def eps_supinfonce_loss(
 
     Args:
         embeddings: (n, d), or (n, views, d) for several augmented views of each image; any float type.
-        labels: (n,), any integer type; -1 means "no label", as in `sincere_loss`.
+        labels: (n,) or (n, L), as in `sincere_loss`.
         epsilon: The margin, at least 0; 0 is SINCERE.
         temperature: Positive number, or a tensor with one element, which may take a gradient.
         **options: See `sincere.losses.options.LossOptions`; `help()` lists them here.
 
     Example:
+        >>> import torch
         >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
         >>> eps_supinfonce_loss(z, torch.tensor([0, 0]), epsilon=0.5)  # one class, no negatives
         tensor(-0.5000)
     """
-    own = {"epsilon": epsilon}
-    return _loss(eps_supinfonce_loss, "eps-supinfonce", embeddings, labels, temperature, options, own)
+    formula = Formula(epsilon=checks.number("eps_supinfonce_loss", "epsilon", epsilon, least=0.0))
+    return compute_loss(eps_supinfonce_loss, formula, embeddings, labels, temperature, options)
 
 
 @lists_options(KeyOptions, ModuleOptions)
@@ -144,57 +137,9 @@ def info_nce_loss(embeddings: Tensor, *, temperature: float | Tensor = 0.1, **op
         **options: See `sincere.losses.options.LossOptions`; `help()` lists them here.
 
     Example:
+        >>> import torch
         >>> z = torch.tensor([[[1.0, 0.0], [1.0, 0.0]], [[0.0, 1.0], [0.0, 1.0]]])
         >>> info_nce_loss(z, temperature=1.0)
         tensor(0.5514)
     """
-    caller = "info_nce_loss"
-    checks.float_rows(caller, "embeddings", embeddings)
-    keys = options.get("keys")
-    if keys is None and count_views(embeddings) < 2:
-        requirement = "embeddings must have shape (n, views, d) with at least 2 views"
-        raise InputValueError(checks.wording(caller, requirement, checks.shape(embeddings)))
-    n, device = len(embeddings), embeddings.device
-    # -1: each image is a class of its own, also among the images of all processes.
-    images = torch.full((n,), -1, device=device) if keys is None else torch.arange(n, device=device)
-    return _loss(info_nce_loss, "infonce", embeddings, images, temperature, options)
-
-
-def _loss(
-    function: Callable[..., Tensor],
-    name: str,
-    embeddings: Tensor,
-    labels: Tensor,
-    temperature: float | Tensor,
-    given: Mapping[str, Any],
-    hyper_parameters: Mapping[str, float] | None = None,
-) -> Tensor:
-    """Check the arguments of a loss of the table and compute it, here or across processes."""
-    caller, options = function.__name__, complete_options(function, given)
-    formula = check_formula(caller, name, hyper_parameters or {})
-    reduction = checks.choice(caller, "reduction", options["reduction"], REDUCTIONS)
-    kernel = checks.choice(caller, "kernel", options["kernel"], KERNELS)
-    normalize = checks.flag(caller, "normalize", options["normalize"])
-    group = find_group(caller, options)
-    if group is not None:
-        # A compiler cannot trace what processes exchange: the graph breaks once around it.
-        run = torch.compiler.disable(global_loss) if torch.compiler.is_compiling() else global_loss
-        return run(
-            caller,
-            formula,
-            embeddings,
-            labels,
-            temperature,
-            group=group,
-            exchange=options["exchange"],
-            normalize=normalize,
-            reduction=reduction,
-            kernel=kernel,
-        )
-    contrasted = options["keys"], options["key_labels"], options["anchor_index"]
-    inputs = check_inputs(caller, formula, embeddings, labels, temperature, *contrasted)
-    weights = inputs.contrast.weights(reduction)
-    losses = weighted_losses(
-        inputs.rows, inputs.key_rows, inputs.temperature, inputs.contrast, normalize, weights, kernel
-    )
-    return losses.view(inputs.shape) if reduction == "none" else losses
+    return compute_self_supervised_loss(info_nce_loss, Formula(), embeddings, temperature, options)

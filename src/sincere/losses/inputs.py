@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from sincere import checks
-from sincere.catalog import LOSSES, Formula, find_loss
+from sincere import checks, host
 from sincere.errors import InputTypeError, InputValueError, UnsupportedError
-from sincere.losses.pairs import Contrast, contrast_batch, contrast_with_keys
+from sincere.loss_catalog import LOSSES, find_loss
+from sincere.loss_entry import Formula
+from sincere.losses.label_inputs import check_key_weights, check_label_sets, check_labels
+from sincere.losses.label_sets import LabelOptions
+from sincere.losses.pairs import PLAIN_LABELS, Contrast, contrast_batch, contrast_with_keys
 from sincere.shapes import KeyRows, Rows, Scalar
 
 
@@ -26,6 +30,7 @@ class Inputs:
         key_rows: The keys likewise; None for a batch against itself.
         temperature: Without dimensions, in the same type; a number stays on the CPU.
         contrast: Who is compared with whom, and how.
+        operand_dtype: The type in which embeddings and keys were given; float32 where they differ.
     """
 
     caller: str
@@ -34,6 +39,7 @@ class Inputs:
     key_rows: KeyRows | None
     temperature: Scalar
     contrast: Contrast
+    operand_dtype: torch.dtype
 
 
 def check_formula(caller: str, loss: str, hyper_parameters: Mapping[str, float]) -> Formula:
@@ -41,7 +47,7 @@ def check_formula(caller: str, loss: str, hyper_parameters: Mapping[str, float])
 
     Raises:
         InputTypeError, InputValueError: There is no such loss or hyper-parameter, or a value is out of range.
-        UnsupportedError: The loss is of another kind.
+        UnsupportedError: The loss is none of the plain ones, which alone have reference levels and coefficients.
     """
     entry = find_loss(loss, caller=caller)
     allowed = {parameter.name: parameter for parameter in entry.hyper_parameters}
@@ -51,8 +57,9 @@ def check_formula(caller: str, loss: str, hyper_parameters: Mapping[str, float])
             raise InputTypeError(f"{caller}: unexpected keyword argument {name!r}; {loss} has {has}")
         checks.number(caller, name, value, least=allowed[name].least)
     formula = entry.formula(**hyper_parameters)
-    if formula is None:
-        raise UnsupportedError(f"{caller}: {loss} is not a loss of this family: its terms are not known here")
+    if formula is None or not formula.is_plain:
+        names = ", ".join(name for name, known in LOSSES.items() if known.is_plain)
+        raise UnsupportedError(f"{caller}: {loss} has none of the formulas that are known here, those of {names}")
     return formula
 
 
@@ -72,12 +79,15 @@ def check_inputs(
     embeddings: Tensor,
     labels: Tensor,
     temperature: float | Tensor,
-    keys: Tensor | None,
-    key_labels: Tensor | None,
-    anchor_index: Tensor | None,
+    keys: Tensor | None = None,
+    key_labels: Tensor | None = None,
+    anchor_index: Tensor | None = None,
+    key_weights: Tensor | None = None,
+    label_options: LabelOptions = PLAIN_LABELS,
+    draw: int = 0,
 ) -> Inputs:
     """Return the checked inputs, or raise the error that says which argument is wrong and how."""
-    labels = check_labels(caller, embeddings, labels)
+    labels = check_labels(caller, embeddings, labels, label_options)
     n_views, dtype = count_views(embeddings), embeddings.dtype
     if keys is None:
         for argument, value in (("key_labels", key_labels), ("anchor_index", anchor_index)):
@@ -86,28 +96,35 @@ def check_inputs(
     else:
         dtype = torch.promote_types(dtype, _check_keys(caller, keys, embeddings).dtype)
     dtype = statistics_dtype(dtype)
+    key_weights = check_key_weights(caller, formula, key_weights, embeddings, keys)
+    shared: dict[str, Any] = {"dtype": dtype, "options": label_options, "key_weights": key_weights}
+    key_rows = None
     if keys is None:
-        contrast = contrast_batch(formula, labels, n_views=n_views, dtype=dtype)
+        contrast = contrast_batch(formula, labels, n_views=n_views, **shared)
     else:
-        key_labels, anchor_index = _check_key_ids(caller, embeddings, keys, key_labels, anchor_index)
-        views = {"n_views": n_views, "n_key_views": count_views(keys)}
-        contrast = contrast_with_keys(formula, labels, key_labels, anchor_index, **views, dtype=dtype)
+        key_labels, anchor_index = _check_key_ids(
+            caller, embeddings, keys, labels, key_labels, anchor_index, label_options
+        )
+        shared |= {"n_views": n_views, "n_key_views": count_views(keys)}
+        contrast = contrast_with_keys(formula, labels, key_labels, anchor_index, **shared)
+        key_rows = without_ignored(keys, label_options.ignored(key_labels), dtype)
     return Inputs(
         caller=caller,
         shape=checks.shape(embeddings)[:-1],
-        rows=embeddings.flatten(0, -2).to(dtype),
-        key_rows=None if keys is None else keys.flatten(0, -2).to(dtype),
+        rows=without_ignored(embeddings, label_options.ignored(labels), dtype),
+        key_rows=key_rows,
         temperature=check_temperature(caller, temperature, dtype),
-        contrast=contrast,
+        contrast=replace(contrast, draw=draw),
+        operand_dtype=embeddings.dtype if keys is None or keys.dtype == embeddings.dtype else dtype,
     )
 
 
-def check_labels(caller: str, embeddings: Tensor, labels: Tensor) -> Tensor:
-    """Return the labels as int64 if there is one for each embedding (n, d) or (n, views, d)."""
-    checks.float_rows(caller, "embeddings", embeddings)
-    n = len(embeddings)
-    form = f"(n,) with n = {n} embeddings"
-    return checks.integers(caller, "labels", labels, expected=(n,), form=form, like=embeddings)
+def without_ignored(embeddings: Tensor, ignored: Tensor, dtype: torch.dtype) -> Rows:
+    """Return one row for each view, zero where an image takes no part, so that no NaN in it can spread."""
+    rows = embeddings.flatten(0, -2).to(dtype)
+    if host.reads_back(ignored.device) and not bool(ignored.any()):
+        return rows
+    return rows.masked_fill(ignored.repeat_interleave(count_views(embeddings))[:, None], 0.0)
 
 
 def count_views(rows: Tensor) -> int:
@@ -148,20 +165,32 @@ def _check_keys(caller: str, keys: Tensor, embeddings: Tensor) -> Tensor:
 
 
 def _check_key_ids(
-    caller: str, embeddings: Tensor, keys: Tensor, key_labels: Tensor | None, anchor_index: Tensor | None
+    caller: str,
+    embeddings: Tensor,
+    keys: Tensor,
+    labels: Tensor,
+    key_labels: Tensor | None,
+    anchor_index: Tensor | None,
+    options: LabelOptions,
 ) -> tuple[Tensor, Tensor | None]:
     if key_labels is None:
         raise InputValueError(checks.wording(caller, "keys must come with key_labels", "key_labels=None"))
     m = len(keys)
-    form = f"(m,) with m = {m} keys"
-    key_labels = checks.integers(caller, "key_labels", key_labels, expected=(m,), form=form, like=embeddings)
+    if labels.ndim == 2:
+        if checks.tensor(caller, "key_labels", key_labels).ndim != 2 or key_labels.shape[1] != labels.shape[1]:
+            requirement = f"key_labels must be label sets of shape (m, L) with L = {labels.shape[1]}, as labels are"
+            raise InputValueError(checks.wording(caller, requirement, checks.shape(key_labels)))
+        key_labels = check_label_sets(caller, "key_labels", key_labels, m, options, like=embeddings)
+    else:
+        form = f"(m,) with m = {m} keys"
+        key_labels = checks.integers(caller, "key_labels", key_labels, expected=(m,), form=form, like=embeddings)
     if anchor_index is None:
         return key_labels, None
     shape = checks.shape(embeddings)[:-1]
     form = f"{shape}, one entry for each embedding"
     anchor_index = checks.integers(caller, "anchor_index", anchor_index, expected=shape, form=form, like=embeddings)
     # Elsewhere it would wait for the device, where a wrong index fails anyway; a compiler cannot trace it.
-    if anchor_index.device.type == "cpu" and not torch.compiler.is_compiling():
+    if host.reads_back(anchor_index.device):
         low, high, rows = int(anchor_index.min()), int(anchor_index.max()), m * count_views(keys)
         if low < -1 or high >= rows:
             requirement = f"anchor_index must be -1 or a row of keys, 0 to {rows - 1}"

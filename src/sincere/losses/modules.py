@@ -12,6 +12,7 @@ from sincere import checks
 from sincere.losses.distributed.groups import check_group
 from sincere.losses.functional import eps_supinfonce_loss, info_nce_loss, sincere_loss, supcon_loss
 from sincere.losses.inputs import check_temperature
+from sincere.losses.label_inputs import check_label_options
 from sincere.losses.options import (
     KERNELS,
     KEY_DEFAULTS,
@@ -48,6 +49,9 @@ class ContrastiveLoss(nn.Module):
         else:
             self.temperature = temperature
         check_group(caller, chosen)
+        check_label_options(caller, chosen)
+        self.soft, self.label_similarity = chosen["soft"], chosen["label_similarity"]
+        self.ignore_index = chosen["ignore_index"]
         self.normalize = checks.flag(caller, "normalize", chosen["normalize"])
         self.reduction = checks.choice(caller, "reduction", chosen["reduction"], REDUCTIONS)
         self.kernel = checks.choice(caller, "kernel", chosen["kernel"], KERNELS)
@@ -76,7 +80,7 @@ class SupervisedContrastiveLoss(ContrastiveLoss):
 
         Args:
             embeddings: (n, d), or (n, views, d) for several augmented views of each image; any float type.
-            labels: (n,), any integer type; -1 means "no label", as in `sincere_loss`.
+            labels: (n,) or (n, L), as in `sincere_loss`.
             **options: See `sincere.losses.options.KeyOptions`; `help()` lists them here.
         """
         keys = complete_options(self.forward, options, KEY_DEFAULTS, caller=type(self).__name__)
@@ -124,10 +128,9 @@ class EpsSupInfoNCELoss(SupervisedContrastiveLoss):
         self.epsilon = checks.number(type(self).__name__, "epsilon", epsilon, least=0.0)
 
 
-class InfoNCELoss(ContrastiveLoss):
-    """`info_nce_loss` as a module; paper: https://arxiv.org/abs/1807.03748."""
+class SelfSupervisedLoss(ContrastiveLoss):
+    """A loss of embeddings alone: the views of an image are its positives."""
 
-    function = staticmethod(info_nce_loss)
     if TYPE_CHECKING:
 
         def __call__(self, embeddings: Tensor, **options: Unpack[KeyOptions]) -> Tensor:
@@ -143,3 +146,9 @@ class InfoNCELoss(ContrastiveLoss):
         """
         keys = complete_options(self.forward, options, KEY_DEFAULTS, caller=type(self).__name__)
         return type(self).function(embeddings, **keys, **self.options())
+
+
+class InfoNCELoss(SelfSupervisedLoss):
+    """`info_nce_loss` as a module; paper: https://arxiv.org/abs/1807.03748."""
+
+    function = staticmethod(info_nce_loss)

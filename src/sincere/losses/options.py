@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
-Kernel: TypeAlias = Literal["auto", "dense", "tiled"]
+Kernel: TypeAlias = Literal["auto", "dense", "tiled", "triton"]
 Exchange: TypeAlias = Literal["auto", "gather", "ring"]
+LabelSimilarity: TypeAlias = Literal["overlap", "tanimoto"]
 REDUCTIONS = ("mean", "sum", "none")
-KERNELS = ("auto", "dense", "tiled")
+KERNELS = ("auto", "dense", "tiled", "triton")
 EXCHANGES = ("auto", "gather", "ring")
+LABEL_SIMILARITIES = ("overlap", "tanimoto")
 
 
 class KeyOptions(TypedDict, total=False):
@@ -36,22 +38,33 @@ class KeyOptions(TypedDict, total=False):
             the label is the image, 0 to n - 1, that the key shows.
         anchor_index: (n,) or (n, views): for each anchor the row of `keys` (views counted one by one) that is the
             anchor itself and is left out; -1 for none.
+        key_weights: Positive weight of each key, (m,); without `keys`, of each image among the others, (n,). A key of
+            weight 2 counts as two of weight 1 in the softmax, numerator and denominator; the mean over an anchor's
+            positives stays as it is. Takes no gradient.
     """
 
     keys: Tensor | None
     key_labels: Tensor | None
     anchor_index: Tensor | None
+    key_weights: Tensor | None
 
 
 class ModuleOptions(TypedDict, total=False):
     """How a loss is computed: what a module holds besides its hyper-parameters.
 
     Attributes:
+        soft: Whether label sets, (n, L), are probabilities: two images are of one class with probability
+            q = <y_i, y_j>, so that a pair counts as positive with weight q and as negative with weight 1 - q.
+        label_similarity: Weight of two label sets that are not `soft`: "overlap", the number of labels they share, or
+            "tanimoto", that number divided by the number of labels that either has.
+        ignore_index: Rows with this label are neither anchor nor key; in a label set, a row filled with it.
         normalize: Scale embeddings and keys to unit length. A zero vector stays zero and gets a zero gradient.
         reduction: "mean" over the anchors that have a positive, "sum", or "none" for each anchor's loss in the
             embeddings' shape without d, 0 where an anchor has no positive.
-        kernel: "auto", "dense" (autograd, for small batches and second derivatives) or "tiled" (nothing n x m is
-            stored).
+        kernel: "auto", "dense" (autograd, for small batches and second derivatives), "tiled" (nothing n x m is
+            stored) or "triton" (the same on CUDA in one kernel per step; for integer labels and the losses SINCERE,
+            SupCon, eps-SupInfoNCE and InfoNCE). A kernel that is requested by name and cannot run raises
+            UnsupportedError with the reason; "auto" takes another.
         group: None for the batch of this process alone. A `torch.distributed.ProcessGroup` for the batch of all its
             processes, each of which makes the same call with its own part, of any size; or "world" for the default
             process group, looked up at each call: without one, or with a single process, the call is the plain loss,
@@ -65,6 +78,9 @@ class ModuleOptions(TypedDict, total=False):
             1 GiB.
     """
 
+    soft: bool
+    label_similarity: LabelSimilarity
+    ignore_index: int
     normalize: bool
     reduction: Reduction
     kernel: Kernel
@@ -76,8 +92,11 @@ class LossOptions(KeyOptions, ModuleOptions, total=False):
     """All options of the loss functions; see `KeyOptions` and `ModuleOptions`."""
 
 
-KEY_DEFAULTS: KeyOptions = {"keys": None, "key_labels": None, "anchor_index": None}
+KEY_DEFAULTS: KeyOptions = {"keys": None, "key_labels": None, "anchor_index": None, "key_weights": None}
 MODULE_DEFAULTS: ModuleOptions = {
+    "soft": False,
+    "label_similarity": "overlap",
+    "ignore_index": -100,
     "normalize": True,
     "reduction": "mean",
     "kernel": "auto",

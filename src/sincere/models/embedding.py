@@ -32,6 +32,7 @@ from sincere.records.model import ModelSpec
 from sincere.records.tensors import read_tensors, write_tensors
 
 WEIGHTS, SPEC = "model.safetensors", "model.json"
+CLASSIFIER = "classifier."  # prefix of weights that serve the training only
 # ITU-R 601-2 as in Pillow, which decodes grey training images. Its weights sum to 1: grey pixels stored as RGB keep
 # their value. (Augmentations take torchvision's 0.2989 for red instead, see `data.colour`.)
 _LUMA = (0.299, 0.587, 0.114)
@@ -85,14 +86,26 @@ class EmbeddingModel(nn.Module):
         self.preparation = Preparation(spec)
         self.encoder = encoder
         self.head = head
+        self.classifier: nn.Linear | None = None
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the output of the head (n, dim), not normalised.
+        """Return the output of the head (n, dim), not normalised; in training, that of the classifier behind it.
 
         Args:
             inputs: Images (n, c, h, w), uint8 or float in [0, 1], or features (n, d).
         """
-        return self._project(self.features(inputs))
+        features = self.features(inputs)
+        embeddings = self._project(features)
+        if self.classifier is None or not self.training:
+            return embeddings
+        logits: Tensor = self.classifier(features / self.spec.feature_scale)
+        return torch.cat([embeddings, logits], dim=1)
+
+    def add_classifier(self, n_features: int, n_classes: int, *, seed: int) -> None:
+        """Add a linear classifier on the output of the encoder, for a loss that has such a term; it is not stored."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.classifier = nn.Linear(n_features, n_classes)
 
     def features(self, inputs: Tensor) -> Tensor:
         """Return the output of the encoder (n, d) for images; features (n, d) are returned as they are."""
@@ -290,7 +303,8 @@ def _n_features(encoder: nn.Module, spec: ModelSpec) -> int:
 
 def save_model(model: EmbeddingModel, folder: Path) -> None:
     """Write model.safetensors and model.json."""
-    arrays = {name: value.cpu().numpy() for name, value in model.state_dict().items()}
+    states = model.state_dict().items()
+    arrays = {name: value.cpu().numpy() for name, value in states if not name.startswith(CLASSIFIER)}
     write_tensors(folder / WEIGHTS, arrays, description(model.spec))
     save_spec(model.spec, folder)
 

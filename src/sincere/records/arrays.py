@@ -26,10 +26,10 @@ class PerImage:
 
     Attributes:
         ids: Which image of the source each is (n,).
-        labels: Their classes (n,).
-        predictions: Class of the nearest training image (n,).
-        target_ids: Nearest training image of the same class (n,).
-        noise_ids: Nearest training image of another class (n,).
+        labels: Their classes (n,), or label sets (n, L).
+        predictions: Class of the nearest training image (n,), or its label set (n, L).
+        target_ids: Nearest training image of the same class (n,); None with label sets.
+        noise_ids: Nearest training image of another class (n,); None with label sets.
         unknown_ids: Which test images of unknown classes (u,); empty without any.
         values: For each metric (n,), whose mean is its value, or (n, 2), whose difference of medians is. Metrics of
             unknown classes have a value for every known image, then for every unknown one (n + u,).
@@ -40,8 +40,8 @@ class PerImage:
     ids: NDArray[np.int64]
     labels: NDArray[np.int64]
     predictions: NDArray[np.int64]
-    target_ids: NDArray[np.int64]
-    noise_ids: NDArray[np.int64]
+    target_ids: NDArray[np.int64] | None
+    noise_ids: NDArray[np.int64] | None
     unknown_ids: NDArray[np.int64]
     values: dict[str, NDArray[np.float64]]
     texts: NDArray[np.str_] | None = None
@@ -69,11 +69,16 @@ class PerImage:
         path = folder / PER_IMAGE
         arrays = _read(path, expected)
         values = {name.removeprefix(_VALUE): arrays.pop(name) for name in list(arrays) if name.startswith(_VALUE)}
-        record = _made(cls, path, {**arrays, "values": values})
+        has_label_sets = arrays.get("labels", np.zeros(0)).ndim == 2
+        absent = {"target_ids": None, "noise_ids": None} if has_label_sets else {}
+        record = _made(cls, path, {**absent, **arrays, "values": values})
         n = len(record.ids) if record.ids.ndim else 0
-        _check(path, "ids", n > 0)
-        for name in ("ids", "labels", "predictions", "target_ids", "noise_ids"):
-            _check(path, name, _is_count(getattr(record, name), (n,)))
+        _check(path, "ids", n > 0 and _is_count(record.ids, (n,)))
+        for name in ("labels", "predictions"):
+            _check(path, name, _is_count(getattr(record, name), (n, *record.labels.shape[1:])))
+        for name in ("target_ids", "noise_ids"):
+            if (ids := getattr(record, name)) is not None:
+                _check(path, name, _is_count(ids, (n,)))
         _check(path, "unknown_ids", _is_count(record.unknown_ids, (record.unknown_ids.size,)))
         for name, shape in (("texts", (n,)), ("unknown_texts", record.unknown_ids.shape)):
             if (texts := getattr(record, name)) is not None:

@@ -24,7 +24,7 @@ class Reference:
 
     Attributes:
         embeddings: Embeddings of unit length (m, d).
-        labels: Class of each (m,), an index into the class names.
+        labels: Class of each (m,), an index into the class names; or label sets (m, L).
         ids: Id of each sample in its source (m,).
         class_names: Names of the classes.
         held_out: Embeddings of test samples (h, d): how well samples fit that the model has not seen.
@@ -58,6 +58,17 @@ class Reference:
             arrays["texts"] = np.frombuffer(joined.encode("utf-8", "surrogatepass"), dtype=np.uint8)
         write_tensors(folder / REFERENCE, arrays, {"class_names": json.dumps(list(self.class_names))})
 
+    @property
+    def have_label_sets(self) -> bool:
+        """Whether a sample may have several labels, not one class."""
+        return self.labels.ndim == 2
+
+    def counts(self) -> list[int]:
+        """Return the number of samples of each class, or with each label."""
+        if self.have_label_sets:
+            return [int(count) for count in self.labels.sum(axis=0)]
+        return [int(count) for count in np.bincount(self.labels, minlength=len(self.class_names))]
+
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Read reference.safetensors.
@@ -79,11 +90,12 @@ class Reference:
             n, texts = len(labels), None
             if "texts" in arrays:
                 texts = np.array(arrays["texts"].tobytes().decode("utf-8", "surrogatepass").split(_SEPARATOR))
-            shapes = embeddings.ndim == 2 and len(embeddings) == n > 0 and labels.shape == ids.shape == (n,)
+            shapes = embeddings.ndim == 2 and len(embeddings) == n > 0 and ids.shape == (n,)
+            shapes = shapes and labels.shape in ((n,), (n, len(names)))
             shapes = shapes and held_out.ndim == 2 and held_out.shape[1] == embeddings.shape[1]
             finite = bool(np.isfinite(embeddings).all()) and bool(np.isfinite(held_out).all())
             sound = shapes and finite and (texts is None or len(texts) == n)
-            if not sound or labels.min() < 0 or labels.max() >= len(names):
+            if not sound or labels.min() < 0 or labels.max() >= (len(names) if labels.ndim == 1 else 2):
                 raise ValueError("its arrays do not fit together")
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{path}: is damaged ({error}); {remedy}") from error

@@ -85,11 +85,13 @@ class DataAbout(Record):
     name: Text
     """Name of the data set, as on the command line."""
     class_names: tuple[Text, ...]
-    """Names of the classes, in label order."""
+    """Names of the classes, in label order; of the labels, where an image may have several."""
     n_train: Count
     """Number of training images, among which neighbours are searched."""
     n_test: Count
     """Number of test images, which the metrics are about."""
+    n_unlabelled: Count = 0
+    """Number of images without a label, which took part in training only."""
     digest: Text
     """Content hash of the images and labels."""
     texts_digest: Text = ""
@@ -100,6 +102,8 @@ class DataAbout(Record):
     """Content hash of the images of unknown classes; empty without any."""
     noun: Literal["images", "samples"] = "images"
     """What the report calls them: "samples" where they are ready-made features."""
+    label_sets: bool = False
+    """Whether an image may have several labels, not one class."""
 
     @property
     def singular(self) -> str:
@@ -174,6 +178,20 @@ class ClassRow(Record):
     """The largest value that bound can take with this many images."""
 
 
+class LabelRow(Record):
+    """The results of one label, where an image may have several."""
+
+    name: Text
+    """Name of the label."""
+    n_train: Count
+    """Number of training images that have it."""
+    n_test: Count
+    """Number of test images that have it."""
+    average_precision: Share | None
+    """Average precision of ranking the test images by the share of their nearest training images that have it; null
+    without test images that have it."""
+
+
 class Row(Record):
     """The results of one run."""
 
@@ -194,18 +212,21 @@ class Row(Record):
     folder: Folder
     """Folder of the run, relative to this file: config.toml, manifest.json, metrics.jsonl and map.npz are there."""
     margin: MarginAbout
-    """Margin over all test images."""
+    """Margin over all test images. With label sets, images that share a label count as the same class, and test images
+    without a training image of either kind are left out."""
     classes: tuple[ClassRow, ...]
-    """Results of each class, in label order."""
+    """Results of each class, in label order; none with label sets."""
     confusion: tuple[tuple[Count, Count, Count], ...]
-    """Cells of the confusion matrix that are not 0: label, 1-NN prediction, test images."""
+    """Cells of the confusion matrix that are not 0: label, 1-NN prediction, test images; none with label sets."""
     settings: Facts
     """Settings of the run."""
     files: dict[Text, Text] = {}
     """SHA-256 of per_image.npz and map.npz, by name: arrays of another evaluation are noticed."""
     train_accuracy: Share | None = None
     """1-NN accuracy on training images, each left out in turn (a sample of up to 2,000): far above that on test images
-    where the model overfits. Null in results of earlier versions."""
+    where the model overfits. Null in results of earlier versions and with label sets."""
+    labels: tuple[LabelRow, ...] = ()
+    """Results of each label, where an image may have several."""
 
 
 class Difference(Record):
@@ -339,6 +360,12 @@ def _contradictions(results: Results) -> Iterator[str]:
     for i, row in enumerate(rows):
         if row.metrics.keys() != metrics:
             yield f"rows.{i}: metrics must be those of the results"
+        if results.data.label_sets:
+            if row.classes or row.confusion or tuple(of_label.name for of_label in row.labels) != names:
+                yield f"rows.{i}: labels must be those of the data, without classes"
+            if row.margin.n > results.data.n_test:
+                yield f"rows.{i}: margin must have at most the test images of the data"
+            continue
         if tuple(of_class.name for of_class in row.classes) != names:
             yield f"rows.{i}: classes must be those of the data"
         if any(of_class.n_test != of_class.margin.n for of_class in row.classes):

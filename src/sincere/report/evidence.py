@@ -9,16 +9,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sincere.catalog import loss_title
 from sincere.checks import printable
 from sincere.errors import DataError
+from sincere.loss_catalog import loss_title
 from sincere.records.arrays import MAP, EmbeddingMap
 from sincere.records.config import CONFIG, read_config
 from sincere.records.files import read_bytes, read_json
 from sincere.records.label_issues import LABEL_LIST, LabelList
 from sincere.records.log import METRICS, MetricsLog
 from sincere.records.manifest import MANIFEST
-from sincere.records.results import Results, Row
+from sincere.records.results import DataAbout, Results, Row
 
 PLOTTED = ("loss", "chance", "floor", "repulsion_share")  # keys of metrics.jsonl, besides those of live accuracies
 LARGEST = 1e100  # value that a chart can show
@@ -31,7 +31,7 @@ class Run:
     Attributes:
         row: Row of results.json.
         log: Rows of metrics.jsonl that can be plotted.
-        map: Map of the test embeddings; None where it is missing or damaged.
+        map: Map of the test embeddings; None with label sets, and where it is missing or damaged.
         config: Text of config.toml, or the settings in the row where there is none.
         manifest: Content of manifest.json; empty where there is none.
         problems: Messages on missing or damaged files, by file name.
@@ -88,16 +88,14 @@ def read_evidence(folder: Path, *, files: bool) -> Evidence:
     """
     results = Results.read(folder)
     n_classes = len(results.data.class_names)
-    return Evidence(
-        results, [_read(folder / row.folder, row, n_classes, results.data.digest) for row in results.rows], files
-    )
+    return Evidence(results, [_read(folder / row.folder, row, n_classes, results.data) for row in results.rows], files)
 
 
-def _read(folder: Path, row: Row, n_classes: int, digest: str) -> Run:
+def _read(folder: Path, row: Row, n_classes: int, data: DataAbout) -> Run:
     problems: dict[str, str] = {}
     embedding_map = None
     try:
-        embedding_map = _map(folder, row, n_classes)
+        embedding_map = None if data.label_sets else _map(folder, row, n_classes)
     except DataError as error:
         problems[MAP] = printable(str(error))
     log, n_damaged = _log(folder)
@@ -106,7 +104,7 @@ def _read(folder: Path, row: Row, n_classes: int, digest: str) -> Run:
     elif len(log) < row.epochs and (folder / METRICS).exists():
         problems[METRICS] = f"{METRICS}: is truncated: it has {len(log)} of {row.epochs} epochs"
     config = _config(folder, row, problems)
-    labels = _labels(folder, row, n_classes, digest, problems)
+    labels = _labels(folder, row, n_classes, data.digest, problems)
     return Run(row, log, embedding_map, config, _manifest(folder, problems), problems, labels)
 
 

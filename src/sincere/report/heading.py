@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sincere.catalog import LOSSES, RAW_FEATURES, loss_title
+from sincere.loss_catalog import LOSSES, RAW_FEATURES, loss_title
 from sincere.records.results import Results
 from sincere.report.elements import dot, joined, listed
 from sincere.report.evidence import Evidence
@@ -21,9 +21,11 @@ def heading(evidence: Evidence) -> Html:
     seeds = sorted({row.seed for row in results.rows})
     epochs = sorted({row.epochs for row in results.rows if row.loss != RAW_FEATURES})
     unfinished = [run.name for run in evidence.runs if not run.row.finished]
+    kind = "labels" if data.label_sets else "classes"
     facts = {
-        "data": f"{data.name}, {len(data.class_names)} classes{_class_sizes(results)}",
+        "data": f"{data.name}, {len(data.class_names)} {kind}{_class_sizes(results)}",
         data.noun: f"{data.n_train:,} training, {data.n_test:,} test"
+        + (f", {data.n_unlabelled:,} unlabelled (in training only)" if data.n_unlabelled else "")
         + (f", {data.n_unknown:,} of unknown classes" if data.n_unknown else ""),
         "losses" if len(losses) > 1 else "loss": join(*(_loss(loss, losses) for loss in losses)),
         "seeds" if len(seeds) > 1 else "seed": listed(seeds),
@@ -46,8 +48,9 @@ def heading(evidence: Evidence) -> Html:
 
 
 def _class_sizes(results: Results) -> str:
-    """Return how many training samples the smallest and the largest class have, where that is known."""
-    sizes = [of_class.n_train for of_class in results.rows[0].classes if of_class.n_train is not None]
+    """Return how many training samples the smallest and the largest class or label have, where that is known."""
+    row = results.rows[0]
+    sizes = [of_class.n_train for of_class in row.classes or row.labels if of_class.n_train is not None]
     if not sizes:
         return ""
     low, high = min(sizes), max(sizes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from sincere.catalog import RAW_FEATURES
+from sincere.loss_catalog import RAW_FEATURES
 from sincere.records.label_issues import LABEL_ISSUES, LABEL_LIST, LabelList
 from sincere.report.document import data_url
 from sincere.report.elements import scrolling, section

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sincere.catalog import loss_title
 from sincere.checks import printable
+from sincere.loss_catalog import loss_title
 from sincere.records.arrays import EmbeddingMap
 from sincere.report.document import thumbnail_sheet
 from sincere.report.evidence import Run

@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-from sincere.catalog import loss_title
+from sincere.loss_catalog import loss_title
 from sincere.report.figure import WIDTH, Figure, panel
 from sincere.report.label_placement import FAR, Box, place, shortened, text_width
 from sincere.report.map import Plane

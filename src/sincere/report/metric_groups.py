@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sincere.catalog import loss_title
+from sincere.loss_catalog import loss_title
 from sincere.records.results import MAIN, Results
 from sincere.report.elements import cell, dot, scrolling, section
 from sincere.report.markup import Html, join, tag

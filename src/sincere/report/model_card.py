@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sincere.catalog import LOSSES, PYTHON, loss_title
+from sincere.catalog import PYTHON
 from sincere.checks import printable
+from sincere.loss_catalog import LOSSES, loss_title
 from sincere.records.model import ModelSpec
 from sincere.records.results import Results, Row
 from sincere.report.tables import estimate_text, interval
@@ -30,9 +31,10 @@ class CardFacts:
         spec: What the model is.
         settings: Settings of its run by name, those that are known.
         digest: Content hash of the training data; empty if it is not known.
-        train_counts: Number of training samples of each class; None if it is not known.
+        train_counts: Number of training samples of each class or label; None if it is not known.
         results: Results of its evaluation; None if it was not evaluated.
         version: Version of the package.
+        label_sets: Whether a training sample may have several labels.
     """
 
     spec: ModelSpec
@@ -41,6 +43,7 @@ class CardFacts:
     train_counts: Sequence[int] | None = None
     results: Results | None = None
     version: str = ""
+    label_sets: bool = False
 
     @property
     def data_name(self) -> str:
@@ -170,8 +173,8 @@ def _model(facts: CardFacts) -> Iterator[str]:
 
 def _data(facts: CardFacts) -> Iterator[str]:
     names, counts, row = facts.spec.class_names, facts.train_counts, facts.row
-    parts = [f"{len(names):,} classes"]
-    if counts is not None:
+    parts = [f"{len(names):,} {'labels' if facts.label_sets else 'classes'}"]
+    if counts is not None and not facts.label_sets:  # else they count some samples several times
         parts.append(f"{sum(counts):,} training {facts.noun}")
     if facts.results is not None:
         parts.append(f"{facts.results.data.n_test:,} test {facts.noun}")
@@ -179,14 +182,15 @@ def _data(facts: CardFacts) -> Iterator[str]:
     if digest:
         parts.append(f"content hash {code(digest)}")
     yield f"{code(facts.data_name) if facts.data_name else 'Training data'}: {', '.join(parts)}.\n"
-    columns = ["class"]
+    columns = ["label" if facts.label_sets else "class"]
+    tested = [] if row is None else [of_class.n_test for of_class in row.classes or row.labels]
     columns += [f"training {facts.noun}"] if counts is not None else []
     columns += [f"test {facts.noun}"] if row is not None else []
     yield f"| {' | '.join(columns)} |\n|---{'|---:' * (len(columns) - 1)}|"
     for i, name in enumerate(names[:MOST_CLASSES]):
         cells = [code(name, in_table=True)]
         cells += [f"{counts[i]:,}"] if counts is not None else []
-        cells += [f"{row.classes[i].n_test:,}"] if row is not None else []
+        cells += [f"{tested[i]:,}"] if row is not None else []
         yield f"| {' | '.join(cells)} |"
     if len(names) > MOST_CLASSES:
         yield f"\nand {len(names) - MOST_CLASSES:,} more."

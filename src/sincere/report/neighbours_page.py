@@ -37,8 +37,9 @@ class Query:
 
     Attributes:
         name: Its file name.
-        label: Name of the class that its neighbours vote for.
-        confidence: Share of that class in the votes.
+        label: Name of the class that its neighbours vote for, or the labels that most of them have.
+        confidence: Share of that class, or of the first of these labels, in the votes.
+        n_votes: Number of the nearest training images that vote.
         pixels: A thumbnail (h, w, c).
         nearest: Its nearest training images, the nearest first.
     """
@@ -46,6 +47,7 @@ class Query:
     name: str
     label: str
     confidence: float
+    n_votes: int
     pixels: NDArray[np.uint8]
     nearest: Sequence[Neighbour]
 
@@ -58,7 +60,7 @@ def neighbours_page(run: str, queries: Sequence[Query]) -> str:
 
 
 def _section(query: Query) -> Html:
-    vote = f"{query.label}: {query.confidence:.0%} of the votes of the 5 nearest"
+    vote = f"{query.label}: {query.confidence:.0%} of the votes of the {query.n_votes} nearest"
     nearest = [_figure(one.pixels, one.name, f"{one.label}, {one.similarity:.3f}") for one in query.nearest]
     given = tag("div", tag("img", src=data_url(query.pixels), alt=query.name), tag("p", vote), class_="pictures")
     return tag("section", tag("h2", query.name), given, tag("div", *nearest, class_="pictures"))

@@ -94,17 +94,17 @@ def _figures(evidence: Evidence, planes: Sequence[Plane]) -> dict[str, Figure]:
     names = evidence.results.data.class_names
     figures = [
         differences_figure(evidence.results),
-        similarity_figure(evidence.shown),
+        similarity_figure(evidence.shown, label_sets=evidence.results.data.label_sets),
         curves_figure(evidence.runs),
         meters_figure(evidence.runs),
         map_figure(planes, names),
-        confusion_figure(evidence.shown, names),
+        confusion_figure([] if evidence.results.data.label_sets else evidence.shown, names),
     ]
     return {figure.name: figure for figure in figures}
 
 
 def _page(evidence: Evidence, planes: Sequence[Plane], figures: dict[str, Figure]) -> str:
-    labels = label_issues(evidence)
+    label_sets = evidence.results.data.label_sets
     main = tag(
         "main",
         heading(evidence),
@@ -112,10 +112,10 @@ def _page(evidence: Evidence, planes: Sequence[Plane], figures: dict[str, Figure
         more_metrics(evidence.results),
         sections.similarity(evidence, figures["similarity"]),
         sections.training(evidence, figures["training"], figures["meters"]),
-        sections.classes(evidence),
-        sections.maps(evidence, planes, figures["map"]),
-        sections.confusion(evidence, figures["confusion"]),
-        labels,
+        sections.labels(evidence) if label_sets else sections.classes(evidence),
+        None if label_sets else sections.maps(evidence, planes, figures["map"]),
+        None if label_sets else sections.confusion(evidence, figures["confusion"]),
+        None if label_sets else label_issues(evidence),
         sections.reproduction(evidence),
     )
     links = [tag("a", text, href=f"#{name}") for name, text in CONTENTS.items() if f'id="{name}"' in main]

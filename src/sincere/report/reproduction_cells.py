@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sincere.catalog import RAW_FEATURES
+from sincere.loss_catalog import RAW_FEATURES
 from sincere.recipes import EXPERIMENTS, published
 from sincere.records.estimates import Estimate
 from sincere.records.reproduction import CurvePoint, Experiment

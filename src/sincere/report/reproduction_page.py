@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from sincere.catalog import RAW_FEATURES, loss_title
+from sincere.loss_catalog import RAW_FEATURES, loss_title
 from sincere.messages import Messages
 from sincere.recipes import EXPERIMENTS
 from sincere.records.files import write_atomic

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import fmean
 
-from sincere.catalog import loss_title
+from sincere.loss_catalog import loss_title
 from sincere.recipes import EXPERIMENTS, published
 from sincere.records.reproduction import Experiment
 from sincere.report.reproduction_cells import (

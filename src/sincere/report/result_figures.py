@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from sincere.catalog import loss_title
+from sincere.loss_catalog import loss_title
 from sincere.records.results import Difference, MetricAbout, Results
 from sincere.report.evidence import Run, is_number
 from sincere.report.figure import WIDTH, Figure, panel
@@ -21,6 +21,7 @@ MOST_CLASSES = 30  # of a confusion matrix
 MOST_COUNTED = 12  # classes up to which the cells of a confusion matrix show counts
 EXCLUDES, INCLUDES = "excludes 0", "includes 0"  # of an interval
 REPULSION, LIVE = "same-class pairs pushed apart", "live 1-NN accuracy"
+LIVE_NAMES = [f"{name}_{part}" for name in ("knn1", "knn1_shares_label") for part in ("validation", "train")]
 
 
 def curves_figure(runs: Sequence[Run]) -> Figure:
@@ -74,7 +75,7 @@ def epoch_axis(epochs: Sequence[float]) -> alt.X:
 
 def meters_figure(runs: Sequence[Run]) -> Figure:
     """Plot repulsion and live 1-NN accuracy against epochs, one line per run; a panel where there are values."""
-    about = {REPULSION: ["repulsion_share"], LIVE: ["knn1_validation", "knn1_train"]}
+    about = {REPULSION: ["repulsion_share"], LIVE: LIVE_NAMES}
     colours = loss_colours([run.row.loss for run in runs])
     panels = []
     for title, keys in about.items():

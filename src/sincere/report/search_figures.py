@@ -6,7 +6,7 @@ from typing import Any
 
 import altair as alt
 
-from sincere.catalog import loss_title
+from sincere.loss_catalog import loss_title
 from sincere.records.search import Dimension, SearchResults, TrialRow
 from sincere.report.figure import Figure, panel
 from sincere.report.result_figures import epoch_axis

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sincere.catalog import loss_title
+from sincere.loss_catalog import loss_title
 from sincere.records.files import write_atomic
 from sincere.records.results import FIGURES, REPORT
 from sincere.records.search import LossSearch, SearchResults, TrialRow, settings_text, value_text

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sincere.catalog import loss_title
+from sincere.loss_catalog import loss_title
 from sincere.records.arrays import MAP
 from sincere.records.config import CONFIG
 from sincere.records.log import METRICS
 from sincere.records.manifest import MANIFEST
-from sincere.records.results import ABOUT_LOSSES, MAIN, ClassRow
+from sincere.records.results import ABOUT_LOSSES, MAIN, ClassRow, LabelRow
 from sincere.report.elements import cell, dot, figure_element, file_links, listed, scrolling, section
 from sincere.report.evidence import Evidence, Run, command_of, facts_of
 from sincere.report.figure import Figure
@@ -68,13 +68,19 @@ def _differences_caption(about_losses: bool, sample: str) -> str:
 
 
 def similarity(evidence: Evidence, figure: Figure) -> Html:
-    """Return the similarity figure, and the same for one class on demand."""
-    sample = evidence.results.data.singular
+    """Return the similarity figure, and the same for one class on demand; with label sets, the figure alone."""
+    data, sample = evidence.results.data, evidence.results.data.singular
+    same, other, what = "of the same class", "of another class", "classes"
+    if data.label_sets:
+        same, other, what = "that shares a label", "that shares none", "labels"
     about = (
-        f"For every test {sample}: the cosine similarity to the nearest training {sample} of the same class, and to "
-        "the nearest of another class. Dashed lines are medians. The bar between them is the margin: the wider it is, "
-        "the better the classes are separated. All panels share their axes."
+        f"For every test {sample}: the cosine similarity to the nearest training {sample} {same}, and to the nearest "
+        f"{other}. Dashed lines are medians. The bar between them is the margin: the wider it is, the better the "
+        f"{what} are separated. All panels share their axes."
     )
+    drawn = [tag("p", about), _which_seed(evidence), figure_element(figure, None, files=evidence.files)]
+    if data.label_sets:
+        return section("similarity", "How well are the labels separated?", *drawn)
     options = [tag("option", name, value=str(i)) for i, name in enumerate(evidence.results.data.class_names)]
     charts = [tag("div", class_="chart", id=f"class-{i}") for i in range(len(figure.panels))]
     one_class = tag(
@@ -85,10 +91,7 @@ def similarity(evidence: Evidence, figure: Figure) -> Html:
         id="per-class",
         class_="box",
     )
-    return section(
-        "similarity", "How well are the classes separated?", tag("p", about), _which_seed(evidence),
-        figure_element(figure, None, files=evidence.files), one_class,
-    )  # fmt: skip
+    return section("similarity", "How well are the classes separated?", *drawn, one_class)
 
 
 def training(evidence: Evidence, curves: Figure, meters: Figure) -> Html:
@@ -97,9 +100,11 @@ def training(evidence: Evidence, curves: Figure, meters: Figure) -> Html:
     if not curves.panels:
         missing = tag("p", "The training log, metrics.jsonl, is missing.")
         return section("training", "Training", *notes or [missing])
+    data = evidence.results.data
+    levels = f"Chance is the loss when all {data.noun} are equally similar, floor the loss when the classes are "
+    about = "" if data.label_sets else f"{levels}perfectly separated. "
     parts = [
-        tag("p", f"Chance is the loss when all {evidence.results.data.noun} are equally similar, floor the loss when "
-            "the classes are perfectly separated. All panels share their vertical axis."),
+        tag("p", f"{about}All panels share their vertical axis."),
         figure_element(curves, None, files=evidence.files),
     ]  # fmt: skip
     if meters.panels:
@@ -112,8 +117,8 @@ def training(evidence: Evidence, curves: Figure, meters: Figure) -> Html:
                 "others of its class. Losses without this metric are left out."
             )
         if LIVE in titles:
-            noun = evidence.results.data.noun
-            explanations.append(f"Live 1-NN: accuracy on held-out or training {noun} during training.")
+            measured = f"share of {data.noun} whose nearest shares a label" if data.label_sets else "accuracy"
+            explanations.append(f"Live 1-NN: {measured}, on held-out or training {data.noun} during training.")
         parts.append(figure_element(meters, " ".join(explanations), files=evidence.files))
     return section("training", "Training", *parts, *notes)
 
@@ -132,6 +137,35 @@ def classes(evidence: Evidence) -> Html:
     return section("classes", "Class by class", tag("p", about), _which_seed(evidence), _tabs(tables))
 
 
+def labels(evidence: Evidence) -> Html:
+    """Return the table of labels of each loss, where a sample may have several."""
+    noun = evidence.results.data.noun
+    about = (
+        f"Average precision: how well the share of the nearest training {noun} that have a label ranks the test {noun} "
+        f"that have it before the others; by chance it is the fraction of test {noun} that have it. Click a column "
+        "title to sort."
+    )
+    tables = [(loss_title(run.row.loss), _label_table(run, noun)) for run in evidence.shown]
+    return section("classes", "Label by label", tag("p", about), _which_seed(evidence), _tabs(tables))
+
+
+def _label_table(run: Run, noun: str) -> Html:
+    header = ("label", f"training {noun}", f"test {noun}", "average precision")
+    rows = map(_label_row, run.row.labels)
+    return _sortable(f"Labels under {loss_title(run.row.loss)}", header, ("label",), rows)
+
+
+def _label_row(row: LabelRow) -> Html:
+    precision = row.average_precision
+    return tag(
+        "tr",
+        tag("th", row.name, scope="row"),
+        _number(row.n_train, f"{row.n_train:,}"),
+        _number(row.n_test, f"{row.n_test:,}"),
+        _number(precision, None if precision is None else number(precision, share=True)),
+    )
+
+
 def _class_table(run: Run, noun: str) -> Html:
     header = (
         "class",
@@ -144,13 +178,16 @@ def _class_table(run: Run, noun: str) -> Html:
         "divergence ≥",
         "cap",
     )
-    words = ("class", "nearest other")
+    rows = map(_class_row, run.row.classes)
+    return _sortable(f"Classes under {loss_title(run.row.loss)}", header, ("class", "nearest other"), rows)
+
+
+def _sortable(caption: str, header: Sequence[str], words: Sequence[str], rows: Iterable[Html]) -> Html:
+    """Return a table that a script sorts; columns that are not `words` hold numbers."""
     head = [
         tag("th", tag("button", name, type="button"), scope="col", class_=None if name in words else "number")
         for name in header
     ]
-    rows = map(_class_row, run.row.classes)
-    caption = f"Classes under {loss_title(run.row.loss)}"
     return scrolling(caption, tag("thead", tag("tr", *head)), tag("tbody", *rows), class_="sortable")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-from sincere.catalog import loss_title
+from sincere.loss_catalog import loss_title
 from sincere.records.histograms import WIDEST, Histogram, bin_width
 from sincere.records.results import MarginAbout
 from sincere.report.evidence import Run
@@ -16,16 +16,23 @@ from sincere.report.figure import Figure, panel
 from sincere.report.theme import GREY, INK, loss_colours
 
 FEWEST_BINS = 20  # of a histogram, up to which bins of few images are joined
-SAME, OTHER = KINDS = ("same class", "another class")
+KINDS = ("same class", "another class")
+LABEL_KINDS = ("shares a label", "shares none")
 
 
-def similarity_figure(runs: Sequence[Run]) -> Figure:
-    """Plot similarities to the nearest image of the same and of another class, one panel per loss, as in the paper."""
-    return histograms_figure("similarity", [(loss_title(run.row.loss), run.row.loss, run.row.margin) for run in runs])
+def similarity_figure(runs: Sequence[Run], *, label_sets: bool = False) -> Figure:
+    """Plot similarities to the nearest image of the same and of another class, one panel per loss, as in the paper.
+
+    With label sets: to the nearest image that shares a label, and to the nearest that does not.
+    """
+    entries = [(loss_title(run.row.loss), run.row.loss, run.row.margin) for run in runs]
+    return histograms_figure("similarity", entries, kinds=LABEL_KINDS if label_sets else KINDS)
 
 
-def histograms_figure(name: str, entries: Sequence[tuple[str, str, MarginAbout]]) -> Figure:
-    """Plot the similarities of each entry: title, loss, margin.
+def histograms_figure(
+    name: str, entries: Sequence[tuple[str, str, MarginAbout]], *, kinds: tuple[str, str] = KINDS
+) -> Figure:
+    """Plot the similarities of each entry: title, loss, margin. `kinds` names those to the same and to another class.
 
     All panels share their axes. Dashed rules are medians; the bar between them is the margin.
     """
@@ -38,12 +45,12 @@ def histograms_figure(name: str, entries: Sequence[tuple[str, str, MarginAbout]]
     panels = []
     for i, (title, loss, about) in enumerate(entries):
         colour = colours[loss]
-        hue = alt.Color("kind:N", title=None).scale(domain=KINDS, range=[colour, GREY])
+        hue = alt.Color("kind:N", title=None).scale(domain=kinds, range=[colour, GREY])
         # Named, so that the page can replace the bars by those of one class.
-        bars = alt.Chart(alt.InlineData(values=histogram_bars(about, width), name=f"bars-{i}")).mark_bar(
+        bars = alt.Chart(alt.InlineData(values=histogram_bars(about, width, kinds), name=f"bars-{i}")).mark_bar(
             opacity=0.72, binSpacing=0
         )
-        medians = alt.Chart(alt.InlineData(values=median_rules(about), name=f"medians-{i}"))
+        medians = alt.Chart(alt.InlineData(values=median_rules(about, kinds), name=f"medians-{i}"))
         layers = [
             bars.encode(
                 x=alt.X("start:Q", title="cosine similarity", scale=x).axis(
@@ -90,13 +97,14 @@ def similarity_axis(margins: Sequence[MarginAbout]) -> tuple[list[float], float]
     return [round(end, 9) for end in ends], width
 
 
-def histogram_bars(about: MarginAbout, width: float) -> list[dict[str, Any]]:
+def histogram_bars(about: MarginAbout, width: float, kinds: tuple[str, str] = KINDS) -> list[dict[str, Any]]:
     """Return the bars of both histograms, without empty bins; bins narrower than `width` are joined.
 
     Bars of one width have comparable heights, and none is too thin to be seen.
     """
     bars = []
-    for kind, histogram in ((OTHER, about.noise), (SAME, about.target)):
+    same, other = kinds
+    for kind, histogram in ((other, about.noise), (same, about.target)):
         counts: dict[tuple[float, float], int] = {}
         for i, count in enumerate(histogram.counts):
             if count:
@@ -122,12 +130,13 @@ def _joined_bin(start: float, end: float, width: float) -> tuple[float, float]:
     return round(start, 7), round(end, 7)
 
 
-def median_rules(about: MarginAbout) -> list[dict[str, Any]]:
+def median_rules(about: MarginAbout, kinds: tuple[str, str] = KINDS) -> list[dict[str, Any]]:
     """Return the medians and the margin between them; nothing without images."""
     if about.margin is None:
         return []
     both = {"noise": about.noise_median, "target": about.target_median, "margin": about.margin}
-    return [{"kind": SAME, "median": about.target_median, **both}, {"kind": OTHER, "median": about.noise_median}]
+    same, other = kinds
+    return [{"kind": same, "median": about.target_median, **both}, {"kind": other, "median": about.noise_median}]
 
 
 def margin_text(about: MarginAbout) -> str:

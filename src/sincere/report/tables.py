@@ -13,7 +13,8 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from sincere.catalog import DEFAULT_LOSS, LOSSES, loss_title, own_name
+from sincere.catalog import own_name
+from sincere.loss_catalog import DEFAULT_LOSS, LOSSES, loss_title
 from sincere.messages import Messages
 from sincere.records.estimates import Estimate
 from sincere.records.files import write_atomic

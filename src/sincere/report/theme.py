@@ -9,7 +9,7 @@ import colorsys
 from collections.abc import Sequence
 from typing import Any
 
-from sincere.catalog import LOSSES
+from sincere.loss_catalog import LOSSES
 
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#555555"
 SKY, AMBER = "#56B4E9", "#E69F00"

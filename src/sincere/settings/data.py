@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from sincere.catalog import PYTHON
-from sincere.settings.record import Choices, Settings
+from sincere.settings.record import MANY, Choices, Settings
 
 DATA_HELP = (
     "a name (`sincere datasets` lists them), a folder of class folders, an .npz of images or features, a .parquet, or "
@@ -29,6 +29,9 @@ class DataSettings(Settings):
     """Only these classes."""
     unknown_classes: tuple[str, ...] | None = None
     """Leave these classes out of training; evaluation measures how well their test images are told from the others."""
+    imbalance: float | None = Field(default=None, ge=1, le=MANY)
+    """Make the training classes long-tailed, as in CIFAR-10-LT: their sizes fall exponentially, in the order of the
+    classes, and the first has this many times the training images of the last. Test images stay. Default: all."""
     data_dir: Path | None = None
     """Folder of named data sets. Default: $SINCERE_HOME/datasets or ~/.cache/sincere/datasets."""
     size: int | None = Field(default=None, ge=1, le=4096)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from sincere.catalog import DEFAULT_METRICS, METRICS
+from sincere.catalog import DEFAULT_METRICS, LONG_TAIL, METRICS, MULTI_LABEL
 from sincere.settings.record import MANY, Choices, Settings
 
 PROBE_RATES = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 200.0)
@@ -19,7 +19,8 @@ class EvaluationSettings(Settings):
 
     metrics: tuple[Annotated[str, Choices(METRICS)], ...] = Field(default=DEFAULT_METRICS, min_length=1)
     """Metrics. classifiers: k-NN as in DINO and lightly, and class means; geometry: tightness and spread of the
-    classes; retrieval is slow for many images."""
+    classes; long-tail: 1-NN accuracy of frequent and rare classes, by default with --imbalance; multi-label: the
+    metrics of images with several labels, which then are the default; retrieval is slow for many images."""
     ks: tuple[Annotated[int, Field(ge=1, le=MANY)], ...] = Field(default=(1, 5), min_length=1)
     """Numbers of neighbours that vote in k-NN classification."""
     probe: Literal["fast", "paper", "both"] = "fast"
@@ -45,6 +46,21 @@ class EvaluationSettings(Settings):
             ((1,), (1, 5))
         """
         return self.ks if "ks" in self.model_fields_set else tuple(k for k in self.ks if k <= n)
+
+    def metrics_of(self, *, long_tailed: bool, label_sets: bool = False) -> tuple[str, ...]:
+        """Return the metrics to measure: by default with those of the long tail, or those of label sets alone.
+
+        Example:
+            >>> EvaluationSettings().metrics_of(long_tailed=True)[-1]
+            'long-tail'
+            >>> EvaluationSettings(metrics=("knn",)).metrics_of(long_tailed=True)
+            ('knn',)
+        """
+        if "metrics" in self.model_fields_set:
+            return self.metrics
+        if label_sets:
+            return (MULTI_LABEL,)
+        return (*self.metrics, LONG_TAIL) if long_tailed else self.metrics
 
     def identity(self, seed: int) -> dict[str, Any]:
         """Return what decides the metrics of a model, as stored in results.json."""

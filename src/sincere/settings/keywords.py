@@ -16,6 +16,7 @@ class DataKeywords(TypedDict, total=False):
     data: str | object
     classes: Sequence[str] | None
     unknown_classes: Sequence[str] | None
+    imbalance: float | None
     data_dir: str | Path | None
     size: int | None
     skip_bad_images: bool
@@ -25,8 +26,14 @@ class NamedLossKeywords(TypedDict, total=False):
     """One loss and its hyper-parameters."""
 
     temperature: float
+    positives_in_denominator: bool | None
     loss: str | object
     epsilon: float
+    n_positives: int
+    target_weight: float
+    nearest_positives: int
+    nearest_negatives: int
+    prior: float
 
 
 class ModelKeywords(TypedDict, total=False):
@@ -52,6 +59,7 @@ class BatchKeywords(TypedDict, total=False):
     unaugmented: float | None
     cached_views: int
     feature_dropout: float | None
+    queue: int
     sampler: str
 
 
@@ -118,7 +126,13 @@ class LossKeywords(TypedDict, total=False):
     """Hyper-parameters of the losses: the temperature, and what the catalog lists for each loss."""
 
     temperature: float
+    positives_in_denominator: bool | None
     epsilon: float
+    n_positives: int
+    target_weight: float
+    nearest_positives: int
+    nearest_negatives: int
+    prior: float
 
 
 class EvaluationKeywords(TypedDict, total=False):

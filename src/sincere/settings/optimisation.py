@@ -33,6 +33,9 @@ class BatchSettings(Settings):
     image itself."""
     feature_dropout: float | None = Field(default=None, ge=0, le=0.9)
     """With a frozen encoder or ready-made features: fraction of the features that each view sets to 0. Default: 0.5."""
+    queue: int = Field(default=0, ge=0, le=MANY)
+    """Embeddings of earlier batches that are contrasted with as well, for more positives and negatives than a batch
+    has; 0 for none. They are out of date, the more so the larger the learning rate."""
     sampler: Annotated[str, Choices(SAMPLERS)] = "auto"
     """How batches are filled; p-by-k takes K images of each of P classes. auto: p-by-k for many classes, else
     shuffle."""

@@ -6,7 +6,7 @@ records as one flat list of names: as flags, as keys of a TOML file and as Pytho
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -46,11 +46,13 @@ class Choices:
         names: The names; a table of the catalog is read each time.
         prefix: What may also begin a value, such as "timm:".
         paths: Whether the path of a file or folder will do as well; then names are only suggested.
+        read: Maps what was given to a name; None to take it as it is.
     """
 
     names: Collection[str]
     prefix: str | None = None
     paths: bool = False
+    read: Callable[[str], str] | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         """Check a value after its type; a path becomes text before."""
@@ -60,6 +62,12 @@ class Choices:
 
     def check(self, value: Any) -> Any:
         """Return the value if it can be chosen, else raise with the nearest name."""
+        if self.read is not None and value is not None:
+            try:
+                value = self.read(value)
+            except InputValueError as error:
+                problem = str(error).partition(": ")[2]
+                raise PydanticCustomError("choice", "{message}", {"message": problem}) from error
         if value is None or value in self.names or (self.prefix is not None and value.startswith(self.prefix)):
             return value
         if value.startswith(PYTHON):  # of a run that was started in Python with an object

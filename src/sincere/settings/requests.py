@@ -8,8 +8,9 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from sincere.catalog import COMPARED_LOSSES, LOGGERS, LOSSES, PYTHON
+from sincere.catalog import LOGGERS, PYTHON
 from sincere.errors import InputValueError
+from sincere.loss_catalog import COMPARED_LOSSES, LOSSES, loss_name
 from sincere.recipes import EXPERIMENTS, RUN_RECIPES
 from sincere.records.comparison import RUNS
 from sincere.records.config import CONFIG, read_config
@@ -24,7 +25,9 @@ from sincere.settings.optimisation import BatchSettings, OptimisationSettings, V
 from sincere.settings.record import MANY, Choices, Request, Seed, named_folder
 
 # Settings that earlier versions did not store, with the values that they had.
-EARLIER = {"unaugmented": 0.0}
+EARLIER = {"unaugmented": 0.0, "queue": 0, "positives_in_denominator": None} | {
+    own.name: own.default for loss in LOSSES.values() for own in loss.hyper_parameters
+}
 # Settings that say where a run is computed, not what it is: they may differ when it is resumed.
 PLACEMENT = {"data", "data_dir", "weights", "device", "devices", "nodes", "threads"}
 
@@ -58,6 +61,7 @@ class RunSettings(Request):
     @model_validator(mode="after")
     def _fitting(self) -> Self:
         check_views([self.loss.name], self.batches.n_views)
+        self.loss.check_denominator([self.loss.name])
         return self
 
     def stored(self) -> dict[str, Any]:
@@ -171,7 +175,7 @@ class CompareRequest(Request):
     validation: ValidationSettings = ValidationSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     machine: ClusterSettings = ClusterSettings()
-    losses: tuple[Annotated[str, Choices(LOSSES)], ...] = COMPARED_LOSSES
+    losses: tuple[Annotated[str, Choices(LOSSES, read=loss_name)], ...] = COMPARED_LOSSES
     """Losses to compare."""
     seeds: tuple[Seed, ...] = (0,)
     """Random seeds: one run of each loss for each seed. Three or more compare the losses, not only these models."""
@@ -199,6 +203,7 @@ class CompareRequest(Request):
     @model_validator(mode="after")
     def _fitting(self) -> Self:
         check_views(self.losses, self.batches.n_views)
+        self.loss.check_denominator(self.losses)
         if self.recipe is not None and self.tuned is not None:
             raise ValueError("recipe and tuned both say what settings each loss has; give one of them")
         return self
@@ -258,7 +263,7 @@ class CompareRequest(Request):
         length = {} if epochs is None else {"epochs": epochs, "minutes": None}
         request = TrainRequest(
             data=self.data,
-            loss=NamedLossSettings(**self.loss.flat(), loss=loss),
+            loss=NamedLossSettings(**self.loss.suited_to(loss), loss=loss),
             model=self.model,
             batches=self.batches.model_copy(update=common_views(self.losses, self.batches.n_views)),
             optimisation=self.optimisation.model_copy(update=length),
@@ -300,13 +305,15 @@ def run_name(loss: str, seed: int) -> str:
     Example:
         >>> run_name("sincere", 0), run_name("python:my_loss@1f2e3d4c5b6a", 0)
         ('sincere-0', 'my_loss@1f2e3d4c5b6a-0')
+        >>> run_name("sincere+0.5*infonce", 0)  # not every file system has names with a star
+        'sincere+0.5xinfonce-0'
     """
-    return f"{loss.removeprefix(PYTHON)}-{seed}"
+    return f"{loss.removeprefix(PYTHON).replace('*', 'x')}-{seed}"
 
 
 def is_self_supervised(loss: str) -> bool:
     """Tell whether a loss takes the views of an image as its only positives."""
-    return loss in LOSSES and not LOSSES[loss].needs_labels
+    return loss in LOSSES and LOSSES[loss].needs_views
 
 
 def common_views(losses: Iterable[str], n_views: int | None) -> dict[str, int]:

@@ -8,8 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from sincere.catalog import COMPARED_LOSSES, LOSSES, PYTHON
+from sincere.catalog import PYTHON
 from sincere.errors import InputValueError
+from sincere.loss_catalog import COMPARED_LOSSES, LOSSES, loss_name
 from sincere.records.files import file_sha256
 from sincere.records.search import TRIALS, Dimension, Value
 from sincere.settings.data import DataSettings, source_name
@@ -68,7 +69,7 @@ class SearchRequest(Request):
     batches: BatchSettings = BatchSettings()
     optimisation: OptimisationSettings = OptimisationSettings()
     machine: MachineSettings = MachineSettings()
-    losses: tuple[Annotated[str, Choices(LOSSES)], ...] = Field(default=COMPARED_LOSSES, min_length=1)
+    losses: tuple[Annotated[str, Choices(LOSSES, read=loss_name)], ...] = Field(default=COMPARED_LOSSES, min_length=1)
     """Losses to search for."""
     trials: int = Field(default=20, ge=1, le=MANY)
     """Trials of each loss; the same command with more adds to them. A grid has as many as it has points."""
@@ -113,6 +114,7 @@ class SearchRequest(Request):
     @model_validator(mode="after")
     def _fitting(self) -> Self:
         check_views(self.losses, self.batches.n_views)
+        self.loss.check_denominator(self.losses)
         if self.optimisation.minutes is not None:
             raise ValueError("minutes cannot be searched with: all trials have the same number of epochs; set epochs")
         space = self.asked_space()
@@ -184,7 +186,7 @@ class SearchRequest(Request):
 
     def trial(self, loss: str, settings: Mapping[str, Value], seed: int, *, name: str) -> TrainRequest:
         """Return the request for one run of a trial, in a folder of this name."""
-        values = {**self.shared_settings(), **settings, "loss": loss, "seed": seed}
+        values = {**self.shared_settings(), **self.loss.suited_to(loss), **settings, "loss": loss, "seed": seed}
         return TrainRequest.make(
             **values,
             out=self.folder() / TRIALS / name / run_name(loss, seed),

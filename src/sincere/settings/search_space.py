@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import get_args
 
-from sincere.catalog import LOSSES, HyperParameter
 from sincere.errors import InputValueError
+from sincere.loss_catalog import LOSSES
+from sincere.loss_entry import HyperParameter
 from sincere.records.search import Dimension, Value
 from sincere.settings.data import source_name
 from sincere.settings.requests import RunSettings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sincere.settings.bench_request import BenchRequest
 from sincere.settings.evaluation_requests import EvaluateRequest, ReportRequest, TransferRequest
 from sincere.settings.listing_requests import CompletionRequest, DatasetsRequest
 from sincere.settings.record import Request
@@ -27,5 +28,6 @@ REQUESTS: dict[str, type[Request]] = {
         ReportRequest,
         CompletionRequest,
         DatasetsRequest,
+        BenchRequest,
     )
 }

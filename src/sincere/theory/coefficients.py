@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from sincere import checks
-from sincere.catalog import Formula
 from sincere.errors import InputValueError
+from sincere.loss_entry import Formula
 from sincere.losses.denominators import Denominators, log_denominators
 from sincere.losses.inputs import check_formula, check_labelled_loss
 from sincere.losses.kernels.pair_terms import to_coefficients
@@ -42,7 +42,7 @@ def gradient_coefficients(
     Args:
         embeddings: (n, d) or (n, views, d).
         labels: (n,), integers; -1 means "no label".
-        loss: A loss of `sincere.catalog.LOSSES` that takes labels.
+        loss: A loss of `sincere.loss_catalog.LOSSES` that takes labels.
         temperature: Positive number.
         normalize: Scale embeddings to unit length.
         **hyper_parameters: Those of the loss, such as `epsilon`, in place of its defaults.
@@ -111,7 +111,7 @@ def repulsion_meter(
     Args:
         embeddings: (n, d).
         labels: (n,), integers; -1 means "no label".
-        loss: A loss of `sincere.catalog.LOSSES` that takes labels.
+        loss: A loss of `sincere.loss_catalog.LOSSES` that takes labels.
         temperature: Positive number.
         normalize: Scale embeddings to unit length.
         **hyper_parameters: Those of the loss, such as `epsilon`, in place of its defaults.

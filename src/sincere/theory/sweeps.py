@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.distributions import Independent, Normal
 
-from sincere.catalog import COMPARED_LOSSES, LOSSES
+from sincere.loss_catalog import COMPARED_LOSSES, LOSSES
 from sincere.theory.bounds import sincere_bound, symmetrised_kl, tighter_sincere_bound
 from sincere.theory.generative import GenerativeModel
 from sincere.theory.selection import ideal_loss

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sincere.losses.pairs import class_ids
+
 STUCK_SHARE = 0.02  # fraction of the way from chance to floor below which a loss counts as stuck
 LASTING_SHARE, FEWEST_EPOCHS = 0.2, 3  # of a run's epochs that must have the same problem, before there is a warning
 COLLAPSED = 0.95  # mean similarity of negatives above which embeddings count as collapsed
@@ -18,11 +20,14 @@ COLLAPSED = 0.95  # mean similarity of negatives above which embeddings count as
 def mean_similarities(embeddings: Tensor, labels: Tensor) -> tuple[float | None, float | None]:
     """Return the mean cosine similarity of positive and of negative pairs in a batch (n, n_views, d).
 
-    None where there is no such pair. Computed from the sum of each class in O(n d).
+    None where there is no such pair. Computed from the sum of each class in O(n d); for label sets (n, L), whose images
+    are positives if they share a label, from all pairs.
     """
     n_views = embeddings.shape[1]
     z = torch.nn.functional.normalize(embeddings.double().flatten(0, 1), dim=1)
-    ids = torch.unique(labels.repeat_interleave(n_views), return_inverse=True)[1]
+    if labels.ndim == 2:
+        return _label_set_similarities(z, labels, n_views)
+    ids = class_ids(labels).repeat_interleave(n_views)  # an image without a label is a class of its own
     sums = z.new_zeros(int(ids.max()) + 1, z.shape[1]).index_add_(0, ids, z)
     counts = torch.bincount(ids).double()
     within, everything = float(sums.square().sum()), float(sums.sum(dim=0).square().sum())
@@ -32,6 +37,18 @@ def mean_similarities(embeddings: Tensor, labels: Tensor) -> tuple[float | None,
         (within - diagonal) / n_positive if n_positive else None,
         (everything - within) / n_negative if n_negative else None,
     )
+
+
+def _label_set_similarities(z: Tensor, labels: Tensor, n_views: int) -> tuple[float | None, float | None]:
+    """Return the means for embeddings of unit length (n n_views, d) of images that may have several labels."""
+    same_image = torch.eye(len(labels), dtype=torch.bool, device=z.device)
+    shares = (labels.double() @ labels.double().T > 0) | same_image
+    positive = shares.repeat_interleave(n_views, dim=0).repeat_interleave(n_views, dim=1)
+    negative = ~positive
+    positive.fill_diagonal_(False)
+    similarities = z @ z.T
+    means = (float(similarities[pairs].mean()) if bool(pairs.any()) else None for pairs in (positive, negative))
+    return next(means), next(means)
 
 
 def lasting_warnings(rows: Sequence[Mapping[str, Any]], *, n_epochs: int, warmup_epochs: float) -> dict[str, str]:

@@ -97,6 +97,10 @@ class Fit:
         self.model.load_state_dict(content["model"])
         self.optimizer.load_state_dict(content["optimizer"])
         self.fabric.strategy.precision.load_state_dict(content["precision"])
+        if self.calls.queue is not None:
+            self.calls.queue.load_state_dict(content["queue"])
+        if self.calls.loss_state is not None:
+            self.calls.loss_state.load_state_dict(content["loss"])
         self.state = read_state(content["progress"], self.plan)
         self.rows = read_rows(content["rows"], self.state, self.plan)
         restore_random_states(content["random"])
@@ -155,10 +159,10 @@ class Fit:
             wait_started = time.monotonic()
             batch = next(batches)
             state.wait_seconds += time.monotonic() - wait_started
-            embeddings = self._step(batch)
+            outputs = self._step(batch)
             if state.step == end:
                 self._flush_losses()
-                metrics = self._inspect(embeddings, batch.labels)
+                metrics = self._inspect(outputs, batch.labels)
             now = time.monotonic()
             state.epoch_seconds, state.seconds = state.epoch_seconds + now - started, state.seconds + now - started
             started = now
@@ -178,25 +182,27 @@ class Fit:
             raise InterruptedRunError(f"stopped by {signal} after epoch {epoch} of {plan.n_epochs}")
 
     def _step(self, batch: Views | MicroBatchedViews) -> Tensor:
-        """Take one step and return the embeddings (n, n_views, d), detached."""
+        """Take one step and return the network's output (n, n_views, d), detached."""
         plan, state = self.plan, self.state
         factor = learning_rate_factor(state.step, plan.n_steps, plan.n_warmup, schedule=plan.schedule)
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * factor
         self.optimizer.zero_grad(set_to_none=True)
-        loss, embeddings = self._backward(batch)
+        loss, outputs = self._backward(batch)
+        if self.calls.queue is not None:
+            self.calls.queue.enqueue(outputs[..., : plan.dim], batch.labels)
         if plan.clip_norm is not None:
             self.fabric.clip_gradients(self.model, self.optimizer, max_norm=plan.clip_norm, error_if_nonfinite=False)
         self.optimizer.step()
         self._pending_losses.append(loss)
-        state.step, state.images = state.step + 1, state.images + len(embeddings) * self.fabric.world_size
+        state.step, state.images = state.step + 1, state.images + len(outputs) * self.fabric.world_size
         if len(self._pending_losses) >= FLUSH_STEPS:
             self._flush_losses()
         self.reporter.step(state.step)
-        return embeddings
+        return outputs
 
     def _backward(self, batch: Views | MicroBatchedViews) -> tuple[Tensor, Tensor]:
-        """Compute the gradient of a batch; return its loss and embeddings (n, n_views, d), detached."""
+        """Compute the gradient of a batch; return its loss and the network's output (n, n_views, d), detached."""
         n = len(batch.labels)
         if self.plan.uses_micro_batches:
             pieces = cast(MicroBatchedViews, batch).pieces
@@ -208,10 +214,10 @@ class Fit:
             )
             return loss, rows.view(n, len(rows) // n, -1)
         views = cast(Views, batch).inputs
-        embeddings: Tensor = self.model(views.flatten(0, 1)).view(*views.shape[:2], -1)
-        loss = self.calls.loss(embeddings, batch.labels)
+        outputs: Tensor = self.model(views.flatten(0, 1)).view(*views.shape[:2], -1)
+        loss = self.calls.loss(outputs, batch.labels)
         self.fabric.backward(loss)
-        return loss.detach(), embeddings.detach()
+        return loss.detach(), outputs.detach()
 
     def _flush_losses(self) -> None:
         """Copy the pending losses from the device, check that they are finite, and add them to the sum."""
@@ -233,12 +239,12 @@ class Fit:
         is_requested = self.fabric.strategy.reduce_boolean_decision(name is not None, all=False)
         return name or ("a signal to another process" if is_requested else None)
 
-    def _inspect(self, embeddings: Tensor, labels: Tensor) -> dict[str, float | None]:
+    def _inspect(self, outputs: Tensor, labels: Tensor) -> dict[str, float | None]:
         """Return metrics of the last batch of an epoch, over all processes."""
-        embeddings, labels = self.calls.gather(embeddings, labels)
-        positive, negative = mean_similarities(embeddings, labels)
+        outputs, labels = self.calls.gather(outputs, labels)
+        positive, negative = mean_similarities(outputs[..., : self.plan.dim], labels)
         similarities = {"partner_similarity": positive, "noise_similarity": negative}
-        return {**similarities, **self.calls.inspect(embeddings, labels)}
+        return {**similarities, **self.calls.inspect(outputs, labels)}
 
     def _finish_epoch(self, epoch: int, metrics: Mapping[str, float | None]) -> None:
         """Validate if it is due, log the epoch, and save a checkpoint if it is due."""
@@ -300,6 +306,8 @@ class Fit:
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "precision": self.fabric.strategy.precision.state_dict(),
+            "queue": {} if self.calls.queue is None else self.calls.queue.state_dict(),
+            "loss": {} if self.calls.loss_state is None else self.calls.loss_state.state_dict(),
             "random": random_states(),
         }
 

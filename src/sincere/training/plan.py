@@ -6,11 +6,13 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
+
+from sincere.losses.queue import MemoryQueue
 
 
 class Views(Protocol):
-    """A batch: views (n, n_views, ...) of images or features, and labels (n,)."""
+    """A batch: views (n, n_views, ...) of images or features, and labels (n,) or label sets (n, L)."""
 
     @property
     def inputs(self) -> Tensor:
@@ -44,11 +46,13 @@ class LoopFunctions:
     Attributes:
         batches: Returns the batches from one step to another, counted over all epochs; in micro-batches if the plan
             says so.
-        loss: Maps embeddings (n, n_views, d) and labels (n,) to a loss.
-        inspect: Maps embeddings and labels of the last batch of an epoch to metrics: the "chance" and "floor" of the
+        loss: Maps the network's output (n, n_views, d), which begins with the embeddings, and labels (n,) to a loss.
+        inspect: Maps output and labels of the last batch of an epoch to metrics: the "chance" and "floor" of the
             loss, and optionally others.
         validate: Returns live 1-NN accuracies of the model by name.
         gather: Maps the embeddings and labels of this process to those of all processes.
+        queue: Receives the embeddings of each batch after its step, for the loss of later ones; None without.
+        loss_state: A module whose buffers the loss changes from step to step; None without.
     """
 
     batches: Callable[[int, int], Generator[Views | MicroBatchedViews, None, None]]
@@ -56,6 +60,8 @@ class LoopFunctions:
     inspect: Callable[[Tensor, Tensor], dict[str, float]]
     validate: Callable[[], dict[str, float]]
     gather: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = lambda embeddings, labels: (embeddings, labels)
+    queue: MemoryQueue | None = None
+    loss_state: nn.Module | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,7 @@ class Plan:
         early_stop: Number of validations without a better score after which the run ends; None to never stop early.
         checkpoint_seconds: Longest time between two checkpoints.
         uses_micro_batches: Whether the network sees a batch in micro-batches.
+        dim: Dimension of an embedding, where more follows in the output of the network; None where nothing does.
     """
 
     n_epochs: int
@@ -85,6 +92,7 @@ class Plan:
     early_stop: int | None = None
     checkpoint_seconds: float = 300.0
     uses_micro_batches: bool = False
+    dim: int | None = None
 
     @property
     def n_steps(self) -> int:

@@ -43,7 +43,8 @@ def epoch_line(row: Mapping[str, Any]) -> str:
         f"{row['data_wait_share']:.0%} waiting for data",
         f"{_duration(row['seconds'] / row['epoch'] * (row['n_epochs'] - row['epoch']))} left",
     ]
-    parts += [f"1-NN {row[key]:.3f} ({key.removeprefix('knn1_')})" for key in row if key.startswith("knn1_")]
+    live = {key: key.removeprefix("knn1_").replace("_", " ") for key in row if key.startswith("knn1_")}
+    parts += [f"1-NN {row[key]:.3f} ({about})" for key, about in live.items()]
     return " · ".join(parts)
 
 

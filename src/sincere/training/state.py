@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sincere.errors import DataError
+from sincere.settings.requests import EARLIER
 from sincere.training.plan import Plan
 
 
@@ -65,7 +66,7 @@ def check_identity(folder: Path, identity: Mapping[str, Any], stored: object) ->
     Raises:
         DataError: A setting or the data differ; the message names the first difference.
     """
-    known = stored if isinstance(stored, dict) else None
+    known = {**EARLIER, **stored} if isinstance(stored, dict) else None
     for name, value in identity.items():
         if known is None or known.get(name) != value:
             other = None if known is None else known.get(name)

@@ -22,8 +22,11 @@ MOST_NAMED = 5  # classes in a note
 def measure_baselines(data: Dataset, device: torch.device, *, n_resamples: int, seed: int) -> tuple[Baseline, ...]:
     """Return the accuracy of the most frequent class, and of the nearest neighbour by pixels or features.
 
-    The neighbours are those of up to 2,000 test samples, chosen at random, among all training samples.
+    The neighbours are those of up to 2,000 test samples, chosen at random, among all training samples. Label sets have
+    no accuracy, and no baselines.
     """
+    if data.have_label_sets:
+        return ()
     chosen = sampled(len(data.test))
     sample = data.test.subset(chosen)
     nearest = nearest_correct(*(plain_batches(part, device=device) for part in (sample, data.train)))
@@ -50,23 +53,27 @@ def train_accuracy(outputs: ModelOutputs) -> float:
 
 
 def class_sizes(data: Dataset) -> str:
-    """Return the number of classes, and of training samples in each, as text.
+    """Return the number of classes or labels, and of training samples with each, as text.
 
     Example:
         >>> from sincere.data.catalog import load_dataset
         >>> class_sizes(load_dataset("digits"))
         '10 classes of 139 to 146 training images'
     """
-    sizes = np.bincount(data.train.labels, minlength=len(data.class_names))
+    sizes, kind = data.train.class_sizes(len(data.class_names)), data.noun.removesuffix("s")
     low, high = int(sizes.min()), int(sizes.max())
     size = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-    return f"{len(sizes):,} classes of {size} training {data.noun if high > 1 else data.noun.removesuffix('s')}"
+    if data.have_label_sets:
+        mean = sizes.sum() / len(data.train)
+        return f"{len(sizes):,} labels of {size} training {data.noun}, {mean:.1f} labels per {kind}"
+    unlabelled = f", and {data.n_unlabelled:,} unlabelled" if data.n_unlabelled else ""
+    return f"{len(sizes):,} classes of {size} training {data.noun if high > 1 else kind}{unlabelled}"
 
 
 def small_classes_note(data: Dataset) -> str | None:
-    """Return a note on classes with fewer than five training or test samples, if there are any."""
-    parts = {"training": data.train.labels, "test": data.test.labels}
-    sizes = {part: np.bincount(labels, minlength=len(data.class_names)) for part, labels in parts.items()}
+    """Return a note on classes or labels with fewer than five training or test samples, if there are any."""
+    parts = {"training": data.train, "test": data.test}
+    sizes = {part: samples.class_sizes(len(data.class_names)) for part, samples in parts.items()}
     part = "training" if (sizes["training"] < FEW_IMAGES).any() else "test"
     small = [data.class_names[label] for label in np.flatnonzero(sizes[part] < FEW_IMAGES)]
     if not small:
@@ -74,8 +81,9 @@ def small_classes_note(data: Dataset) -> str | None:
     names = ", ".join(small[:MOST_NAMED]) + (
         f" and {len(small) - MOST_NAMED:,} more" if len(small) > MOST_NAMED else ""
     )
-    have = "class has" if len(small) == 1 else "classes have"
-    remedy = "metrics of such a class say little, and adding images of it helps most"
+    singular, plural = ("label", "labels") if data.have_label_sets else ("class", "classes")
+    have = f"{singular} has" if len(small) == 1 else f"{plural} have"
+    remedy = f"metrics of such a {singular} say little, and adding images of it helps most"
     return f"{len(small):,} {have} fewer than {FEW_IMAGES} {part} {data.noun}: {names}; {remedy}"
 
 

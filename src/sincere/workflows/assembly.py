@@ -13,8 +13,8 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from sincere import checks
-from sincere.catalog import LOSSES, PYTHON, Augmentation, CustomAugmentation
-from sincere.data.dataset import CHUNK_BYTES, Dataset, Samples
+from sincere.catalog import PYTHON, Augmentation, CustomAugmentation
+from sincere.data.dataset import CHUNK_BYTES, UNLABELLED, Dataset, Samples
 from sincere.data.feature_views import make_feature_views, plain_feature_views
 from sincere.data.load_options import SMALLEST_PRETRAINED
 from sincere.data.loader import ViewLoader
@@ -23,6 +23,8 @@ from sincere.data.views import ViewMaker, named_augmentation, view_maker
 from sincere.device_memory import free_bytes
 from sincere.errors import InputValueError
 from sincere.evaluation.knn import accuracy_1nn
+from sincere.loss_catalog import LOSSES
+from sincere.losses.pairs import class_ids
 from sincere.losses.reference_levels import loss_levels
 from sincere.messages import Messages
 from sincere.models.embedding import EmbeddingModel, build_model
@@ -40,6 +42,7 @@ from sincere.training.schedules import warmup_steps
 from sincere.workflows.frozen_features import with_features
 from sincere.workflows.launch import embed_shared, share_statistics, whole_batch
 from sincere.workflows.run_folder import RunFolder
+from sincere.workflows.training_loss import TrainingLoss, terms_of_sum, training_loss
 
 TRIAL_IMAGES = 8  # on which a caller's own objects are tried
 STEM_IMAGES = 1000  # at most, whose patches decide the stem of `small`
@@ -64,6 +67,11 @@ def prepare(
     train, held_out = data.train, None
     if settings.validation.fraction:
         train, held_out = data.validation_split(settings.validation.fraction, seed=settings.seed)
+    if not settings.loss.name.startswith(PYTHON):
+        train = data.with_unlabelled(train)
+    elif data.n_unlabelled:  # it might take -1 for a class
+        left_out = f"the {data.n_unlabelled:,} unlabelled {data.noun} are left out"
+        messages.note(f"{left_out}: a loss that was given in Python gets labelled ones only")
     loader = _loader(settings, data, train, fabric)
     sampler = loader.sampler
     if LOSSES[settings.loss.name].needs_labels:  # else the positives are always the other views of the image
@@ -72,6 +80,9 @@ def prepare(
         if warning is not None:
             messages.note(warning)
     model = initial_model(settings, data)
+    if LOSSES[settings.loss.name].needs_classifier:
+        sample = model.features(train.items.gather(train.positions[:1]).cpu())
+        model.add_classifier(sample.shape[1], len(data.class_names), seed=settings.seed)
     messages.say(f"{model.describe()}; {settings.machine.precision} arithmetic on {device.type}")
     if settings.model.pretrained and 0 < data.size < SMALLEST_PRETRAINED:
         remedy = f"--size {SMALLEST_PRETRAINED} enlarges these"
@@ -96,12 +107,15 @@ def prepare(
         schedule=cast(str, settings.optimisation.schedule),
         clip_norm=settings.optimisation.clip_norm,
         validate_every=settings.validation.every,
-        score="knn1_validation" if held_out is not None else None,
+        score=f"{live_name(data.train)}_validation" if held_out is not None else None,
         early_stop=settings.validation.early_stop,
         checkpoint_seconds=checkpoint_seconds,
         uses_micro_batches=settings.batches.micro_batch is not None,
+        dim=None if model.classifier is None else model.spec.dim,
     )
-    calls = _calls(settings, loader, model, held_out, fabric)
+    sizes = {"dim": model.spec.dim, "n_classes": len(data.class_names)}
+    loss = training_loss(settings, n_processes=fabric.world_size, **sizes)
+    calls = _calls(settings, loss, loader, model, held_out, fabric)
     if fabric.world_size == 1:
         _try_objects(settings, loader, model)
     return Fit(
@@ -284,39 +298,48 @@ def _optimizer_settings(settings: RunSettings) -> OptimizerSettings:
     )
 
 
+def live_name(samples: Samples) -> str:
+    """Return what live accuracies are called in the log: 1-NN accuracy, or how often the nearest shares a label."""
+    return "knn1_shares_label" if samples.have_label_sets else "knn1"
+
+
 def _calls(
     settings: RunSettings,
+    loss: TrainingLoss,
     loader: ViewLoader,
     model: EmbeddingModel,
     held_out: Samples | None,
     fabric: Fabric,
 ) -> LoopFunctions:
-    name = settings.loss.name
+    name, queue = settings.loss.name, loss.queue
     hyper_parameters: dict[str, Any] = settings.hyper_parameters()
     needs_labels = LOSSES[name].needs_labels
-    across = {"group": "world"} if fabric.world_size > 1 else {}
-    criterion = LOSSES[name].load()(settings.loss.temperature, **hyper_parameters, **across)
+    for kept in (queue, loss.state):
+        if kept is not None:
+            kept.to(fabric.device)
 
-    def loss(embeddings: Tensor, labels: Tensor) -> Tensor:
-        value: Tensor = criterion(embeddings, labels) if needs_labels else criterion(embeddings)
-        return value
-
-    def inspect(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
-        if LOSSES[name].formula() is None:
-            return {}
+    def inspect(outputs: Tensor, labels: Tensor) -> dict[str, float]:
+        if not LOSSES[name].has_levels or labels.ndim == 2:  # of label sets, no levels are known
+            sizes = {"dim": model.spec.dim, "n_classes": len(model.spec.class_names)}
+            return terms_of_sum(settings, loss, outputs, labels, **sizes)
+        embeddings = outputs
         n_views = embeddings.shape[1]
-        levels = loss_levels(name, labels, n_views=n_views, **hyper_parameters)
+        key_labels = None if queue is None else queue.filled()[1]
+        levels = loss_levels(name, labels, n_views=n_views, key_labels=key_labels, **hyper_parameters)
         values = {"chance": levels.chance, "floor": levels.floor}
-        if not needs_labels:
+        if not needs_labels or not LOSSES[name].is_plain:
             return values
-        rows, repeated = embeddings.flatten(0, 1), labels.repeat_interleave(n_views)
+        rows, repeated = embeddings.flatten(0, 1), class_ids(labels).repeat_interleave(n_views)
         meter = repulsion_meter(
             rows, repeated, loss=name, temperature=settings.loss.temperature, **hyper_parameters
         ).overall
         return {**values, "repulsion_share": meter.share, "repulsion_strength": meter.strength}
 
-    chosen = np.random.default_rng(settings.seed).permutation(len(loader.samples))[:LIVE_REFERENCES]
-    references = loader.samples.subset(chosen)  # in random order: the first few are a fair sample, too
+    known = loader.samples
+    if not known.have_label_sets:  # those without a label are no neighbours
+        known = known.subset(np.flatnonzero(known.labels != UNLABELLED))
+    chosen = np.random.default_rng(settings.seed).permutation(len(known))[:LIVE_REFERENCES]
+    references = known.subset(chosen)  # in random order: the first few are a fair sample, too
 
     def validate() -> dict[str, float]:
         share_statistics(model, fabric)
@@ -324,12 +347,14 @@ def _calls(
         if held_out is not None:
             query = embed_shared(model.embed, held_out, fabric, width=model.spec.dim)
             accuracy = accuracy_1nn(query.embeddings, query.labels, reference.embeddings, reference.labels)
-            return {"knn1_validation": accuracy}
+            return {f"{live_name(references)}_validation": accuracy}
         own = torch.arange(min(LIVE_QUERIES, len(references)), device=loader.device)
         queries = reference.embeddings[own], reference.labels[own]
-        return {"knn1_train": accuracy_1nn(*queries, reference.embeddings, reference.labels, leave_out=own)}
+        accuracy = accuracy_1nn(*queries, reference.embeddings, reference.labels, leave_out=own)
+        return {f"{live_name(references)}_train": accuracy}
 
     batches: Any = loader.batches
     if settings.batches.micro_batch is not None:
         batches = partial(loader.micro_batched_batches, size=settings.batches.micro_batch)
-    return LoopFunctions(batches, loss, inspect, validate, partial(whole_batch, fabric=fabric))
+    gather = partial(whole_batch, fabric=fabric)
+    return LoopFunctions(batches, loss.function, inspect, validate, gather, queue, loss.state)

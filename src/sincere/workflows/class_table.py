@@ -1,4 +1,4 @@
-"""The table of classes: accuracy, margin, most confused class, and a bound on the divergence from the rest."""
+"""The tables of classes (accuracy, margin, most confused class, a bound on the divergence) and of labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 
 from sincere.evaluation.margins import Margin, class_margins
 from sincere.evaluation.model_outputs import ModelOutputs, PartOutputs
-from sincere.records.results import ClassRow, MarginAbout
+from sincere.evaluation.multi_label import average_precisions, knn_scores
+from sincere.records.results import ClassRow, LabelRow, MarginAbout
 from sincere.theory.divergence import ClassDivergence, class_divergence_bounds
 
 
@@ -43,6 +44,17 @@ def class_table(outputs: ModelOutputs, class_names: Sequence[str], *, temperatur
             )
         )
     return tuple(rows)
+
+
+def label_table(outputs: ModelOutputs, label_names: Sequence[str]) -> tuple[LabelRow, ...]:
+    """Return a row for each label, where an image may have several."""
+    known, labels = outputs.label_sets
+    precisions = average_precisions(knn_scores(outputs), labels).tolist()
+    counts = zip(known.sum(dim=0).tolist(), labels.sum(dim=0).tolist(), strict=True)
+    return tuple(
+        LabelRow(name=name, n_train=n_train, n_test=n_test, average_precision=precision if n_test else None)
+        for name, (n_train, n_test), precision in zip(label_names, counts, precisions, strict=True)
+    )
 
 
 def _bounds(test: PartOutputs, temperature: float) -> dict[int, ClassDivergence]:

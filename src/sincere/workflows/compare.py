@@ -12,9 +12,10 @@ from typing import Any, Literal, Unpack, cast
 import torch
 from lightning_fabric import Fabric
 
-from sincere.catalog import LOSSES, PYTHON, RAW_FEATURES
+from sincere.catalog import PYTHON
 from sincere.data.dataset import Dataset
 from sincere.errors import DataError
+from sincere.loss_catalog import LOSSES, RAW_FEATURES, loss_title
 from sincere.messages import Messages
 from sincere.models.embedding import check_encoder
 from sincere.records.arrays import PER_IMAGE, PerImage
@@ -29,6 +30,7 @@ from sincere.report.search_tables import tuned_note
 from sincere.report.tables import show, write_csv
 from sincere.settings.evaluation import EvaluationSettings
 from sincere.settings.keywords import CompareKeywords
+from sincere.settings.loss import chooses_denominator
 from sincere.settings.requests import CompareRequest, RunSettings, run_name
 from sincere.settings.signatures import OBJECTS, with_signature
 from sincere.statistics.bootstrap import ENOUGH_SEEDS
@@ -36,7 +38,7 @@ from sincere.statistics.comparison import chance_note, compare_losses, few_seeds
 from sincere.training.interruption import InterruptedRunError
 from sincere.training.loggers import LOGGER_IDS, TENSORBOARD, WANDB, check_loggers
 from sincere.workflows.assembly import frozen_data, initial_model
-from sincere.workflows.defaults import resolve
+from sincere.workflows.defaults import check_takes_labels, resolve
 from sincere.workflows.embedded_data import EmbeddedData
 from sincere.workflows.finished import finished_comparison, request_digest
 from sincere.workflows.launch import in_turn, locked_by_first, report_lost_processes, speaker, start_processes
@@ -108,6 +110,8 @@ def _compare(request: CompareRequest, fabric: Fabric, messages: Messages) -> Res
     digest = digest or request_digest(request)  # it may have been downloaded
     check_measurable(request.evaluation, data, caller=request.verb)
     _check_tuned(request, data)
+    for loss in request.losses:  # before the first one is trained
+        check_takes_labels(loss, data, caller=request.verb)
     first = resolve(request.run(request.losses[0], request.seeds[0], resume=False).run_settings(), data, device)
     if not first.model.freeze:
         initial_model(first, data)  # raises before anything is written if the weights do not fit
@@ -309,8 +313,11 @@ def _compared(
     metrics, evaluation = evaluated[0].metrics, request.evaluation
     summaries, differences = compare_losses(images, metrics, n_resamples=evaluation.resamples, seed=SEED)
     notes = [note for results in evaluated for note in results.notes]
-    if "margin" in metrics:
+    if metrics.keys() & {"margin", "label_margin"}:
         notes += [note for loss in request.losses if (note := LOSSES[loss].margin_note) is not None]
+    if request.loss.positives_in_denominator is False:
+        changed = ", ".join(loss_title(loss) for loss in request.losses if chooses_denominator(loss))
+        notes.append(f"{changed}: with SINCERE's denominator in place of their own (positives_in_denominator = false)")
     if request.tuned is not None:
         notes.append(tuned_note(SearchResults.read(request.tuned), request.losses))
     if raw is not None:

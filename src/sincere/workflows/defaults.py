@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from sincere import checks
-from sincere.catalog import OPTIMIZERS, PHOTO_ENCODER, READY_MADE
+from sincere.catalog import OPTIMIZERS, PHOTO_ENCODER, PYTHON, READY_MADE
 from sincere.data.catalog import DATASETS
 from sincere.data.dataset import Dataset
 from sincere.errors import InputValueError
+from sincere.loss_catalog import LOSSES
 from sincere.models.small import TINY_PIXELS
 from sincere.models.weights import run_description
 from sincere.records.files import check_sha256, file_sha256
@@ -35,6 +36,13 @@ def resolve(settings: RunSettings, data: Dataset, device: torch.device) -> RunSe
         DataError: The file of weights is missing or changed.
         InputValueError: Settings contradict the data, or each other.
     """
+    check_takes_labels(settings.loss.name, data)
+    if settings.batches.queue and data.have_label_sets:
+        requirement = "queue must be 0 for label sets, because it keeps one label of each embedding"
+        raise InputValueError(checks.wording("train", requirement, settings.batches.queue))
+    if data.n_unlabelled and settings.batches.n_views == 1 and not settings.loss.name.startswith(PYTHON):
+        requirement = f"n_views must be at least 2 for unlabelled {data.noun}, whose only positives are other views"
+        raise InputValueError(checks.wording("train", requirement, 1))
     if settings.data.size and not data.size:
         raise InputValueError(checks.wording("train", "size must not be set for features", settings.data.size))
     settings = settings.replaced(**_model(settings, data))
@@ -66,6 +74,20 @@ def resolve(settings: RunSettings, data: Dataset, device: torch.device) -> RunSe
         threads=settings.machine.threads or _threads(settings, data, device),
         precision=choose_precision(settings.machine.precision, device),
     )
+
+
+def check_takes_labels(loss: str, data: Dataset, *, caller: str = "train") -> None:
+    """Raise if samples may have several labels, and the loss needs one class of each.
+
+    Raises:
+        InputValueError: It does. A loss that was given in Python gets the label sets.
+    """
+    if not data.have_label_sets or loss.startswith(PYTHON) or not LOSSES[loss].needs_labels:
+        return
+    if not LOSSES[loss].takes_label_sets:
+        takers = [name for name, entry in LOSSES.items() if entry.takes_label_sets and entry.needs_labels]
+        requirement = f"loss must be one that takes label sets ({', '.join(takers)})"
+        raise InputValueError(checks.wording(caller, requirement, loss))
 
 
 def _model(settings: RunSettings, data: Dataset) -> dict[str, Any]:
@@ -102,12 +124,12 @@ def _model(settings: RunSettings, data: Dataset) -> dict[str, Any]:
 
 def _batch(settings: RunSettings, data: Dataset, *, is_recipe: bool) -> dict[str, int]:
     """Return the number of images in a batch, and of the views of each."""
-    n_train = int(len(data.train) * (1 - settings.validation.fraction))
+    n_train = int(len(data.train) * (1 - settings.validation.fraction)) + data.n_unlabelled
     size = min(BATCH_SIZES.get(data.name, DEFAULT_BATCH_SIZE), max(SMALLEST_BATCH, n_train // 8 * 2), n_train)
     n_views = settings.batches.n_views
     if n_views is None:
         has_positives = not is_self_supervised(settings.loss.name) and size >= CLASS_SHARE * len(data.class_names)
-        n_views = 1 if is_recipe and has_positives else 2
+        n_views = 1 if is_recipe and has_positives and not data.n_unlabelled else 2
     if is_recipe:
         size = max(SMALLEST_BATCH, size // n_views)
     return {"batch_size": settings.batches.batch_size or size, "n_views": n_views}

@@ -91,7 +91,7 @@ def _in_shares(model: Model, given: GivenImages, fabric: Fabric, skip_bad: bool,
             positions = torch.cat([positions, first + torch.tensor(at)])
             embeddings = torch.cat([embeddings, outputs[:, : model.spec.dim].cpu()])
         device = fabric.device
-        sizes = sizes_of(len(positions), None, device)
+        sizes = sizes_of(len(positions), None)
         positions, embeddings = (gather(rows.to(device), sizes, None).cpu() for rows in (positions, embeddings))
         if progress is not None:
             progress(min(n, start + SHARE * n_processes), n)

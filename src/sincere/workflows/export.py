@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from sincere import __version__, checks
-from sincere.catalog import loss_title
 from sincere.errors import DataError, InputValueError, UnsupportedError
+from sincere.loss_catalog import loss_title
 from sincere.messages import Messages
 from sincere.models.onnx_graph import EMBEDDINGS, FEATURES, IMAGES, input_description, stored_shape, to_onnx
 from sincere.records.config import CONFIG, read_config

@@ -115,9 +115,20 @@ def with_features(
         chosen = named_augmentation(augmentation, mirror_is_same_class=data.mirror_is_same_class)
         make_views = view_maker(chosen, size=data.size, seed=VIEW_SEED, n_views=cached_views)
         versions = _cached(encoder, data, "train", messages, fabric, Augmented(cached_views, augmentation, make_views))
+    unlabelled, n = None, len(train)
+    if data.unlabelled is not None:  # in one storage with the others
+        more = _cached(encoder, data, "unlabelled", messages, fabric)
+        train = torch.cat([train, more])
+        if cached_views and versions is not None:
+            of_more = Augmented(cached_views, augmentation, make_views)
+            versions = torch.cat([versions, _cached(encoder, data, "unlabelled", messages, fabric, of_more)])
+    items = Features(train, versions)
+    if data.unlabelled is not None:
+        unlabelled = replace(data.unlabelled, items=items, positions=np.arange(n, len(train)))
     return replace(
         data,
-        train=replace(data.train, items=Features(train, versions), positions=np.arange(len(train))),
+        train=replace(data.train, items=items, positions=np.arange(n)),
+        unlabelled=unlabelled,
         test=replace(data.test, items=Features(test), positions=np.arange(len(test))),
         unknown=unknown,
         origin=data,

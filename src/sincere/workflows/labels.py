@@ -29,7 +29,7 @@ def run_labels(request: LabelsRequest, messages: Messages | None = None) -> Path
     """Rank the training samples, write the list into the run and its report, and show the first.
 
     Raises:
-        DataError: The folder holds no run, or its data are gone or have other classes.
+        DataError: The folder holds no run, or its data are gone, have other classes or several labels per sample.
     """
     messages = messages or Messages(quiet=request.quiet)
     folder = RunFolder(request.run)
@@ -37,6 +37,7 @@ def run_labels(request: LabelsRequest, messages: Messages | None = None) -> Path
     source = settings.data if request.data is None else settings.data.model_copy(update={"source": request.data})
     device = choose_device(request.machine.device, caller=request.verb)
     data = load_data(source, settings, device, messages)
+    data.check_one_label(request.verb)
     check_input(trained.model.spec, data, folder.path)
     if trained.model.spec.class_names != data.class_names:
         raise DataError(f"{folder.path}: was trained on other classes than those of {data.name}")

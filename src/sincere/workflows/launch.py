@@ -193,7 +193,7 @@ def whole_batch(embeddings: Tensor, labels: Tensor, *, fabric: Fabric) -> tuple[
     """Return the embeddings and labels of a batch from all processes that share it."""
     if fabric.world_size == 1:
         return embeddings, labels
-    sizes = sizes_of(len(labels), None, labels.device)
+    sizes = sizes_of(len(labels), None)
     return gather(embeddings.contiguous(), sizes, None), gather(labels, sizes, None)
 
 
@@ -223,5 +223,6 @@ def embed_shared(compute: Callable[[Tensor], Tensor], images: Samples, fabric: F
         own_part = embed(compute, plain_batches(images.subset(own), device=fabric.device))
     else:
         none = torch.zeros(0, dtype=torch.int64, device=fabric.device)
-        own_part = EmbeddedImages(torch.zeros(0, width, device=fabric.device), none, none)
+        labels = none.view(0, *images.labels.shape[1:])
+        own_part = EmbeddedImages(torch.zeros(0, width, device=fabric.device), labels, none)
     return EmbeddedImages(*(gather(part, sizes, None) for part in (own_part.embeddings, own_part.labels, own_part.ids)))

@@ -10,8 +10,8 @@ import time
 import torch
 from torch import Tensor
 
-from sincere.catalog import LOSSES
 from sincere.device_memory import peak_bytes
+from sincere.loss_catalog import LOSSES
 from sincere.records.manifest import make_manifest, now
 from sincere.records.reproduction import CostRow, Costs
 from sincere.report.reproduction_contents import KnownBound

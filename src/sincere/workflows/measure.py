@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from sincere import checks
-from sincere.catalog import METRICS, load
+from sincere.catalog import METRICS, MULTI_LABEL, load
 from sincere.data.dataset import Dataset, Samples
 from sincere.data.loader import ViewLoader, plain_batches
 from sincere.data.samplers import make_sampler
@@ -29,11 +29,11 @@ from sincere.evaluation.unknown import measure_unknown
 from sincere.messages import Messages
 from sincere.models.embedding import EmbeddingModel
 from sincere.records.arrays import MAP, PER_IMAGE, EmbeddingMap, PerImage
-from sincere.records.results import ClassRow, MarginAbout
+from sincere.records.results import ClassRow, LabelRow, MarginAbout
 from sincere.records.tensors import write_tensors
 from sincere.settings.evaluation import EvaluationSettings
 from sincere.workflows.advice import train_accuracy
-from sincere.workflows.class_table import class_table, margin_about
+from sincere.workflows.class_table import class_table, label_table, margin_about
 from sincere.workflows.embedded_data import EmbeddedData, check_finite, embed_part
 from sincere.workflows.run_folder import EMBEDDINGS, PROBES
 
@@ -50,10 +50,12 @@ class Measured:
     Attributes:
         outputs: The outputs of the model on both parts, and its probes.
         measures: Metrics by name.
-        classes: The table of classes.
-        margin: Margin over all test images.
+        classes: The table of classes; empty with label sets.
+        margin: Margin over all test images; with label sets, over those with a training image that shares a label and
+            one that does not.
         data: The data set.
-        train_accuracy: 1-NN accuracy on training images, each left out in turn.
+        train_accuracy: 1-NN accuracy on training images, each left out in turn; None with label sets.
+        labels: The table of labels; empty without label sets.
     """
 
     outputs: ModelOutputs
@@ -61,12 +63,25 @@ class Measured:
     classes: tuple[ClassRow, ...]
     margin: MarginAbout
     data: Dataset
-    train_accuracy: float
+    train_accuracy: float | None
+    labels: tuple[LabelRow, ...] = ()
 
     def per_image(self) -> PerImage:
         """Return the metrics of every test image."""
-        test, train, neighbours = self.outputs.test, self.outputs.train, self.outputs.neighbours
-        unknown = self.outputs.unknown
+        test, train, unknown = self.outputs.test, self.outputs.train, self.outputs.unknown
+        if self.data.have_label_sets:
+            nearest = self.outputs.label_neighbours.position[:, 0]
+            return PerImage(
+                ids=test.ids.cpu().numpy(),
+                labels=test.labels.cpu().numpy(),
+                predictions=train.labels[nearest].cpu().numpy(),
+                target_ids=None,
+                noise_ids=None,
+                unknown_ids=np.zeros(0, dtype=np.int64),
+                values={name: measure.values for name, measure in self.measures.items()},
+                texts=self.data.test.texts,
+            )
+        neighbours = self.outputs.neighbours
         return PerImage(
             ids=test.ids.cpu().numpy(),
             labels=test.labels.cpu().numpy(),
@@ -81,6 +96,8 @@ class Measured:
 
     def confusion(self) -> tuple[tuple[int, int, int], ...]:
         """Return the cells of the confusion matrix that are not 0: label, 1-NN prediction, test images."""
+        if self.data.have_label_sets:
+            return ()
         pairs = torch.stack([self.outputs.test.labels, self.outputs.neighbours.predictions[1]], dim=1)
         cells, counts = pairs.cpu().unique(dim=0, return_counts=True)
         return tuple((i, j, n) for (i, j), n in zip(cells.tolist(), counts.tolist(), strict=True))
@@ -111,7 +128,7 @@ class Measured:
         )
 
     def save(self, folder: Path, per_image: PerImage, *, probes: bool) -> dict[str, str]:
-        """Write embeddings.safetensors, the probes if asked for, per_image.npz and map.npz.
+        """Write embeddings.safetensors, the probes if asked for, per_image.npz and, without label sets, map.npz.
 
         Returns:
             The SHA-256 of the last two.
@@ -124,26 +141,37 @@ class Measured:
         write_tensors(folder / EMBEDDINGS, tensors)
         for name, probe in self.outputs.probes.items() if probes else ():
             probe.save(folder / PROBES[name], self.data.class_names)
-        return {PER_IMAGE: per_image.write(folder), MAP: self.embedding_map().write(folder)}
+        files = {PER_IMAGE: per_image.write(folder)}
+        return files if self.data.have_label_sets else {**files, MAP: self.embedding_map().write(folder)}
 
 
 def check_measurable(settings: EvaluationSettings, data: Dataset, *, caller: str = "evaluate") -> None:
     """Raise for what the data do not allow to measure, before anything is trained or embedded.
 
     Raises:
-        InputValueError: A k is larger than the number of training images, or the probe needs images.
+        InputValueError: A k is larger than the number of training images, the probe needs images, or a metric classes.
         DataError: No class has the two training images that a linear probe needs.
     """
     if max(ks := settings.ks_among(len(data.train))) > len(data.train):
         requirement = f"ks must be at most {len(data.train)}, the training {data.noun} there are"
         raise InputValueError(checks.wording(caller, requirement, max(ks)))
+    names = _metrics_of(settings, data)
+    if data.have_label_sets:
+        if names != (MULTI_LABEL,):
+            requirement = f"metrics must be {MULTI_LABEL} for label sets, because the others need classes"
+            raise InputValueError(checks.wording(caller, requirement, ", ".join(names)))
+        return
     images = data.origin or data
-    if "linear" in settings.metrics and settings.probe != "fast" and images.train.are_features:
+    if "linear" in names and settings.probe != "fast" and images.train.are_features:
         requirement = "probe must be fast for features, because the paper's is trained on augmented images"
         raise InputValueError(checks.wording(caller, requirement, settings.probe))
-    if "linear" in settings.metrics and np.bincount(data.train.labels).max() < 2:
+    if "linear" in names and np.bincount(data.train.labels).max() < 2:
         remedy = "leave it out: --metrics margin knn"
         raise DataError(f"{data.name}: linear needs a class with two training {data.noun}; {remedy}")
+
+
+def _metrics_of(settings: EvaluationSettings, data: Dataset) -> tuple[str, ...]:
+    return settings.metrics_of(long_tailed=data.imbalance is not None, label_sets=data.have_label_sets)
 
 
 def measure(
@@ -175,8 +203,8 @@ def measure(
     train, test = embedded.train, embedded.test
     for part in (train, test):
         check_finite(part)
-    probes = {}
-    if "linear" in settings.metrics:
+    names, probes = _metrics_of(settings, data), {}
+    if "linear" in names:
         if settings.probe in ("fast", "both"):
             what = "embeddings" if model.spec.frozen else "features"
             messages.say(f"training the linear probe: logistic regression on {what}")
@@ -190,11 +218,16 @@ def measure(
             probes["linear_paper"] = _paper_probe(model, images, settings, seed, device)
     outputs = ModelOutputs(train, test, settings.ks_among(len(data.train)), probes, embedded.unknown)
     measures: dict[str, Metric] = {}
-    for name in settings.metrics:
+    for name in names:
         measures |= load(METRICS[name])(outputs)
     if outputs.unknown is not None:
         check_finite(outputs.unknown)
         measures |= measure_unknown(outputs)
+    if data.have_label_sets:
+        both = torch.stack([outputs.label_neighbours.sharing, outputs.label_neighbours.disjoint])
+        sharing, disjoint = both[:, both.isfinite().all(dim=0)].cpu().numpy()
+        about = margin_about(margin(sharing, disjoint))
+        return Measured(outputs, measures, (), about, data, None, label_table(outputs, data.class_names))
     neighbours = outputs.neighbours
     target, noise = (x.cpu().numpy() for x in (neighbours.target_similarity, neighbours.noise_similarity))
     classes = class_table(outputs, data.class_names, temperature=temperature)

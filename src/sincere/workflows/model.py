@@ -20,21 +20,24 @@ from sincere.catalog import CLASSIFIERS, UNKNOWN_SCORES
 from sincere.catalog import load as load_target
 from sincere.data.given_images import GivenImages, given_images
 from sincere.data.load_options import Progress
-from sincere.errors import DataError, InputTypeError, MissingPackageError, missing_package
+from sincere.errors import DataError, InputTypeError, InputValueError, MissingPackageError, missing_package
 from sincere.evaluation.classifiers import Classifier
+from sincere.evaluation.label_neighbours import K, label_scores
 from sincere.evaluation.neighbours import nearest_references
 from sincere.evaluation.probe import Probe
 from sincere.evaluation.unknown import SCORES, Score, p_values
 from sincere.models.embedding import SPEC, WEIGHTS, EmbeddingModel, load_model
 from sincere.models.inference import for_inference
 from sincere.records.model import ModelSpec
-from sincere.records.reference import Reference
+from sincere.records.reference import REFERENCE, Reference
 from sincere.workflows.hardware import choose_device
 from sincere.workflows.python_objects import given_encoder
 from sincere.workflows.run_folder import PROBES
 
 BATCH = 256  # rows of features that are given to the head at once
 LINEAR = "linear"  # the classifier that is stored with a run's evaluation
+LABELS_FROM = 0.5  # score from which on an image gets a label, where it may have several
+SEPARATOR = ";"  # between the labels of an image, as in labels.csv
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +46,7 @@ class Nearest:
 
     Attributes:
         similarities: Cosine similarities (n, k).
-        labels: Name of the class of each (n, k).
+        labels: Name of the class of each (n, k); its labels with ; between them, where it may have several.
         names: File name or text of each (n, k), else its id with a #.
         positions: Position of each in the reference set (n, k).
     """
@@ -106,7 +109,14 @@ class Model:
     @cached_property
     def _order(self) -> NDArray[np.int64]:
         """Order of the reference set by class, so that ties go to the smaller label, as in evaluation."""
+        if self.has_label_sets:
+            return np.arange(len(self.reference))
         return np.argsort(self.reference.labels, kind="stable")
+
+    @property
+    def has_label_sets(self) -> bool:
+        """Whether it was trained on images that may have several labels; not known without a reference set."""
+        return (self.folder / REFERENCE).exists() and self.reference.have_label_sets
 
     @cached_property
     def _encoder(self) -> nn.Module | None:
@@ -126,14 +136,26 @@ class Model:
         return torch.cat(parts).cpu() if parts else torch.zeros(0, self.spec.dim)
 
     def predict(self, images: Any, *, classifier: str = "knn") -> list[str]:
-        """Return the name of the class of each image; see `predict_proba`."""
-        shares = self.predict_proba(images, classifier=classifier)
-        return [self.class_names[label] for label in shares.argmax(dim=1).tolist()]
+        """Return the name of the class of each image; see `predict_proba`.
+
+        Where images may have several labels: those with a score of at least 0.5, or the best one, as "sea;sky".
+        """
+        return [SEPARATOR.join(names) for names in self.named(self.predict_proba(images, classifier=classifier))]
+
+    def named(self, shares: Tensor) -> list[dict[str, float]]:
+        """Return the class of each row of shares (n, n_classes), or its labels, with the share of each."""
+        found = []
+        for row in shares.tolist():
+            labels = [label for label, share in enumerate(row) if share >= LABELS_FROM] if self.has_label_sets else []
+            labels = sorted(labels, key=lambda label: -row[label]) or [row.index(max(row))]
+            found.append({self.class_names[label]: row[label] for label in labels})
+        return found
 
     def predict_proba(self, images: Any, *, classifier: str = "knn") -> Tensor:
         """Return how likely each class is for each image (n, n_classes); rows sum to 1.
 
-        These are shares of votes or a softmax, not calibrated probabilities.
+        These are shares of votes or a softmax, not calibrated probabilities. Where images may have several labels, the
+        score of each is the share of the 20 nearest training samples that have it, and rows do not sum to 1.
 
         Args:
             images: See the class.
@@ -143,7 +165,7 @@ class Model:
 
         Raises:
             InputTypeError: The images are of a type that is not supported.
-            InputValueError: The classifier is unknown.
+            InputValueError: The classifier is unknown, or needs classes where images may have several labels.
             DataError: A file is missing or no image, values cannot be pixels, or the run lacks what the classifier
                 needs; the message says which command makes it.
         """
@@ -163,7 +185,7 @@ class Model:
 
         Raises:
             InputTypeError: The images are of a type that is not supported.
-            InputValueError: The score is unknown.
+            InputValueError: The score is unknown, or needs classes where images may have several labels.
             DataError: A file is missing or no image, or the run has no reference embeddings.
         """
         checks.choice("p_known", "score", score, UNKNOWN_SCORES)
@@ -173,6 +195,7 @@ class Model:
     def fit(self, outputs: Tensor, score: str) -> Tensor:
         """Return the p-values of `p_known` for outputs of `outputs`."""
         if score not in self._scores:
+            self._check_classes("score", score, "nearest")
             score_of = SCORES[score](*self._references)
             self._scores[score] = score_of, score_of(torch.from_numpy(self.reference.held_out).to(self.device))
         score_of, held_out = self._scores[score]
@@ -195,19 +218,35 @@ class Model:
         classes, positions = labels.cpu()[ranks].tolist(), torch.from_numpy(self._order)[ranks]
         return Nearest(
             similarities,
-            [[self.class_names[label] for label in row] for row in classes],
+            [[self._text(label) for label in row] for row in classes],
             [[self.reference.name(position) for position in row] for row in positions.tolist()],
             positions,
         )
 
     def classify(self, outputs: Tensor, classifier: str) -> Tensor:
         """Return the probabilities of the classes for outputs of `outputs`."""
+        self._check_classes("classifier", classifier, "knn")
         embeddings, features = outputs[:, : self.spec.dim], outputs[:, self.spec.dim :]
+        if self.has_label_sets:
+            references, labels = self._references
+            found = nearest_references(embeddings, references, min(K, len(references)))
+            return label_scores(*found, labels)
         if (target := CLASSIFIERS[classifier].target) is None:
             return torch.softmax(self._probe.logits(features), dim=1)
         references, labels = self._references
         method: Classifier = load_target(target)
         return method.probabilities(embeddings, references, labels, len(self.class_names))
+
+    def _check_classes(self, argument: str, value: str, allowed: str) -> None:
+        if self.has_label_sets and value != allowed:
+            requirement = f"{argument} must be {allowed} for a run on label sets, because others need classes"
+            raise InputValueError(checks.wording(str(self.folder), requirement, value))
+
+    def _text(self, label: int | list[int]) -> str:
+        """Return the name of a class, or the names of the labels in a label set."""
+        if isinstance(label, int):
+            return self.class_names[label]
+        return SEPARATOR.join(name for name, has in zip(self.class_names, label, strict=True) if has)
 
     @cached_property
     def _probe(self) -> Probe:

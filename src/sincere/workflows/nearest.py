@@ -11,17 +11,19 @@ from sincere.checks import printable
 from sincere.data.dataset import Samples
 from sincere.data.given_images import NONE_READ
 from sincere.errors import DataError, InputValueError, SincereError
+from sincere.evaluation.label_neighbours import K
 from sincere.messages import Messages
 from sincere.records.files import write_atomic
 from sincere.report.neighbours_page import PAGE_MARK, Neighbour, Query, neighbours_page
 from sincere.settings.use_requests import NearestRequest
 from sincere.training.progress import CountProgress
 from sincere.workflows.measure import thumbnails
-from sincere.workflows.model import Model, load
+from sincere.workflows.model import SEPARATOR, Model, load
 from sincere.workflows.run_folder import RunFolder
 from sincere.workflows.trained_model import load_data, stored_settings
 
 SHOWN = 96  # pixels of a thumbnail
+N_VOTES = 5  # nearest training images that vote for a class
 
 
 def run_nearest(request: NearestRequest, messages: Messages | None = None) -> Path:
@@ -40,15 +42,16 @@ def run_nearest(request: NearestRequest, messages: Messages | None = None) -> Pa
     with CountProgress(messages, "embedded images") as progress:
         for positions, outputs in model.outputs(given, skip_bad=request.skip_bad_images, progress=progress):
             nearest = model.neighbours(outputs[:, :dim], k)
-            shares, labels = model.classify(outputs, "knn").max(dim=1)
+            named = model.named(model.classify(outputs, "knn"))
             for row, position in enumerate(positions):
                 rows = nearest.positions[row].numpy()
                 pixels = None if references is None else thumbnails(references.subset(rows), SHOWN)
                 queries.append(
                     Query(
                         name=printable(given.names[position]),
-                        label=model.class_names[int(labels[row])],
-                        confidence=float(shares[row]),
+                        label=SEPARATOR.join(named[row]),
+                        confidence=max(named[row].values()),
+                        n_votes=K if model.has_label_sets else N_VOTES,
                         pixels=given.pixels(position, (3, SHOWN, SHOWN)),
                         nearest=[
                             Neighbour(

@@ -17,7 +17,7 @@ from sincere.errors import DataError
 from sincere.messages import Messages
 from sincere.settings.use_requests import PredictRequest
 from sincere.training.progress import CountProgress
-from sincere.workflows.model import load
+from sincere.workflows.model import SEPARATOR, load
 
 MOST_SHOWN = 1000  # rows of a table in the terminal
 Row = dict[str, Any]
@@ -38,6 +38,8 @@ def run_prediction(request: PredictRequest, messages: Messages | None = None) ->
 def predictions(request: PredictRequest, messages: Messages) -> Iterator[Row]:
     """Yield file, label, confidence, whether it seems unknown, and nearest training images of each image.
 
+    Where images may have several labels, also the score of each label that it gets.
+
     Raises:
         DataError: The folder holds no run, the run lacks what the classifier needs, or an image cannot be read.
     """
@@ -50,15 +52,17 @@ def predictions(request: PredictRequest, messages: Messages) -> Iterator[Row]:
         messages.note(f"{few} at a false-alarm rate of {request.false_alarms:g}; choose a higher --false-alarms")
     with CountProgress(messages, "classified images") as progress:
         for positions, outputs in model.outputs(given, skip_bad=request.skip_bad_images, progress=progress):
-            confidences, labels = model.classify(outputs, request.classifier).max(dim=1)
+            named = model.named(model.classify(outputs, request.classifier))
             fits = model.fit(outputs, request.unknown_score).tolist()
             nearest = model.neighbours(outputs[:, : model.spec.dim], k)
             for row, position in enumerate(positions):
                 near = zip(nearest.names[row], nearest.labels[row], nearest.similarities[row].tolist(), strict=True)
+                scores = {label: round(score, 4) for label, score in named[row].items()}
                 yield {
                     "file": printable(given.names[position]),
-                    "label": model.class_names[int(labels[row])],
-                    "confidence": round(float(confidences[row]), 4),
+                    "label": SEPARATOR.join(scores),
+                    "confidence": max(scores.values()),
+                    **({"scores": scores} if model.has_label_sets else {}),
                     "p_known": round(fits[row], 4),
                     "unknown": fits[row] <= request.false_alarms,
                     "nearest": [

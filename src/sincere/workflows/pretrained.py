@@ -5,8 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import numpy as np
-
 from sincere import __version__
 from sincere.checks import printable
 from sincere.errors import DataError
@@ -97,15 +95,16 @@ def card_of(model: Model) -> str:
         return read_bytes(model.folder / CARD).decode("utf-8", "replace")
     folder = RunFolder(model.folder)
     summary = folder.summary()
-    counts = None
+    counts, label_sets = None, False
     if (model.folder / REFERENCE).exists():
-        counts = np.bincount(model.reference.labels, minlength=len(model.class_names)).tolist()
+        counts, label_sets = model.reference.counts(), model.reference.have_label_sets
     return model_card(
         CardFacts(
             model.spec,
             settings=read_config(model.folder) if (model.folder / CONFIG).exists() else {},
             digest=str(summary["data"]) if summary is not None else "",
             train_counts=counts,
+            label_sets=label_sets,
             results=_results(model, None if summary is None else str(summary["data"])),
             version=__version__,
         )

@@ -24,10 +24,12 @@ import torch
 from torch import Tensor, nn
 
 from sincere import checks
-from sincere.catalog import AUGMENTATIONS, ENCODERS, LOSSES, PYTHON, CustomAugmentation, Encoder, Loss, own_name
+from sincere.catalog import AUGMENTATIONS, ENCODERS, PYTHON, CustomAugmentation, Encoder, own_name
 from sincere.data.catalog import DATASETS, NamedSet
 from sincere.data.python_data import python_data
 from sincere.errors import InputTypeError, InputValueError, first_line
+from sincere.loss_catalog import LOSSES
+from sincere.loss_entry import Loss
 from sincere.messages import Messages
 from sincere.models.embedding import load_spec
 from sincere.settings.signatures import OBJECTS

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from lightning_fabric import Fabric
 
-from sincere.catalog import RAW_FEATURES
 from sincere.data.dataset import Dataset
 from sincere.errors import DataError
+from sincere.loss_catalog import RAW_FEATURES
 from sincere.messages import Messages
 from sincere.records.arrays import PER_IMAGE, PerImage
 from sincere.records.files import EVALUATION_LOCK
@@ -26,6 +26,7 @@ ABOUT = (
     "data",
     "classes",
     "unknown_classes",
+    "imbalance",
     "size",
     "skip_bad_images",
     "encoder",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from sincere.catalog import RAW_FEATURES
 from sincere.errors import DataError, SincereError
+from sincere.loss_catalog import RAW_FEATURES
 from sincere.messages import Messages
 from sincere.models.embedding import WEIGHTS
 from sincere.recipes import EXPERIMENTS, TRANSFER_RECIPES
@@ -19,7 +19,7 @@ from sincere.report.reproduction_contents import KnownBound, Missing, Reproducti
 from sincere.report.reproduction_page import show_tables, write_reproduction
 from sincere.settings.keywords import ReproduceKeywords
 from sincere.settings.reproduce_request import ALL, ReproduceRequest
-from sincere.settings.requests import PLACEMENT, RunSettings, run_name
+from sincere.settings.requests import EARLIER, PLACEMENT, RunSettings, run_name
 from sincere.settings.search_request import SearchRequest
 from sincere.settings.signatures import with_signature
 from sincere.statistics.comparison import compare_losses, scope_of
@@ -143,7 +143,7 @@ def _deviation(request: ReproduceRequest, experiment: Experiment, models: dict[s
         expected = RunSettings.make(**recipe.settings | own | batch, loss=row.loss, seed=row.seed).stored()
         searched = recipe.own_settings() if experiment.searched else set()
         for name, value in expected.items():
-            stored = row.settings.get(name)
+            stored = {**EARLIER, **row.settings}.get(name)
             is_free = value == "auto" or name in searched or name in PLACEMENT - {"data"}
             if not is_free and stored != value:
                 return f"{run} has {name} = {stored!r}, not {value!r}"

@@ -9,9 +9,9 @@ from typing import Any, Literal, Self
 
 from lightning_fabric import Fabric
 
-from sincere.catalog import loss_title
 from sincere.data.dataset import Dataset
 from sincere.errors import DataError
+from sincere.loss_catalog import loss_title
 from sincere.messages import Messages
 from sincere.records.files import EVALUATION_LOCK, staged_folder
 from sincere.records.manifest import make_manifest, now
@@ -163,7 +163,7 @@ def measure_and_store(
         )
         if kind == "evaluation" and trained.data == data.digest and trained.finished and folder.has_model:
             reference_of(measured.outputs.train, measured.outputs.test, data).write(work)
-        if check_labels:
+        if check_labels and not data.have_label_sets:
             embeddings = measured.outputs.train.embeddings
             list_label_issues(work, data, embeddings, epochs=trained.epochs, device=device, messages=messages)
         written = {path.name for path in work.iterdir()}
@@ -217,6 +217,7 @@ def write_results(
         settings=trainee.settings,
         files=files,
         train_accuracy=measured.train_accuracy,
+        labels=measured.labels,
     )
     data = measured.data
     about = DataAbout(
@@ -224,30 +225,22 @@ def write_results(
         class_names=data.class_names,
         n_train=len(data.train),
         n_test=len(data.test),
+        n_unlabelled=data.n_unlabelled,
         digest=data.digest,
         texts_digest=data.texts_digest,
         n_unknown=0 if data.unknown is None else len(data.unknown),
         unknown_digest=data.unknown_digest,
         noun=data.noun,
+        label_sets=data.have_label_sets,
     )
     notes = [*trained.notes]
     if is_other:
         notes.append(f"these are not the {data.noun} that the run was trained and tested on: same classes, other data")
-    correct = (measured.outputs.neighbours.predictions[1] == measured.outputs.test.labels).double().cpu().numpy()
-    test_accuracy = interval(correct, n_resamples=evaluation.resamples, seed=seed)
     advice = (
         few_note(len(data.test), f"test {data.noun}"),
         few_note(len(data.unknown), f"{data.noun} of unknown classes") if data.unknown is not None else None,
         small_classes_note(data),
-        overfitting_note(
-            loss_title(trainee.loss),
-            measured.train_accuracy,
-            test_accuracy,
-            data,
-            frozen=trained.model.spec.frozen,
-        )
-        if trained.epochs and kind == "evaluation"
-        else None,
+        _overfitting(measured, trained, trainee, evaluation, seed) if kind == "evaluation" else None,
     )
     notes += [note for note in advice if note is not None]
     results = Results(
@@ -264,6 +257,18 @@ def write_results(
     results.write(folder)
     write_csv(results, folder)
     return results
+
+
+def _overfitting(
+    measured: Measured, trained: Trained, trainee: Trainee, evaluation: EvaluationSettings, seed: int
+) -> str | None:
+    """Return advice if a trained model overfits; None with label sets, which have no accuracy."""
+    if not trained.epochs or measured.train_accuracy is None:
+        return None
+    correct = (measured.outputs.neighbours.predictions[1] == measured.outputs.test.labels).double().cpu().numpy()
+    test_accuracy = interval(correct, n_resamples=evaluation.resamples, seed=seed)
+    title, frozen = loss_title(trainee.loss), trained.model.spec.frozen
+    return overfitting_note(title, measured.train_accuracy, test_accuracy, measured.data, frozen=frozen)
 
 
 def finish(results: Results, folder: Path, messages: Messages, *, report: bool) -> None:

@@ -9,8 +9,8 @@ from typing import Any, Unpack
 
 from optuna.storages import RDBStorage
 
-from sincere.catalog import find_loss
 from sincere.errors import DataError, InputValueError
+from sincere.loss_catalog import find_loss
 from sincere.messages import Messages
 from sincere.models.embedding import check_encoder
 from sincere.records.comparison import stored_request

@@ -16,12 +16,13 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
-from sincere.catalog import LOSSES, PYTHON, find_loss
+from sincere.catalog import PYTHON
 from sincere.data.dataset import Dataset
 from sincere.errors import DataError, UnsupportedError
 from sincere.evaluation.embed import EmbeddedImages
 from sincere.evaluation.knn import accuracy_1nn
 from sincere.evaluation.model_outputs import PartOutputs
+from sincere.loss_catalog import CROSS_ENTROPY, LOSSES, find_loss, sum_terms
 from sincere.messages import Messages, is_follower
 from sincere.models.embedding import EmbeddingModel, check_encoder, load_model, save_model, save_spec
 from sincere.records.files import LOCK
@@ -62,7 +63,8 @@ class TrainResult:
         epochs: Number of epochs trained.
         seconds: Time spent training.
         train_loss: Mean loss of the first and the last epoch.
-        knn1_test: 1-NN accuracy on the test part, with all of train as neighbours.
+        knn1_test: 1-NN accuracy on the test part, with all of train as neighbours; with label sets, the fraction of the
+            test images with a label whose nearest training image shares one.
     """
 
     folder: Path
@@ -82,12 +84,13 @@ def train(*, loggers: Sequence[Logger] = (), **settings: Unpack[TrainKeywords]) 
     """Train a model with the settings of `sincere train`; with resume=True, those of the run need not be repeated.
 
     Objects may take the place of names. `data`: arrays or tensors by the names of an .npz file, a pair of images (n, h,
-    w, c) or features (n, d) and labels, or a torch Dataset of (image, label), or a pair of them for training and
-    testing. `encoder`: an `nn.Module` from images (n, c, h, w) to features (n, d); a copy of it is trained. `loss`: a
-    callable from embeddings (n, n_views, dim) and labels (n,) to a number. `augmentation`: a callable from uint8 images
-    (n, c, h, w) to views (n, c, size, size); one that takes `generator=` gets a seeded torch.Generator. Their names
-    alone are stored: pass the same objects again to resume. `loggers`: loggers of Lightning or Lightning Fabric, which
-    get the settings, the metrics of each epoch and the final ones; `log` makes one by name.
+    w, c) or features (n, d) and labels (n,) or label sets (n, L), or a torch Dataset of (image, label), or a pair of
+    them for training and testing. `encoder`: an `nn.Module` from images (n, c, h, w) to features (n, d); a copy of it
+    is trained. `loss`: a callable from embeddings (n, n_views, dim) and labels (n,) to a number. `augmentation`: a
+    callable from uint8 images (n, c, h, w) to views (n, c, size, size); one that takes `generator=` gets a seeded
+    torch.Generator. Their names alone are stored: pass the same objects again to resume. `loggers`: loggers of
+    Lightning or Lightning Fabric, which get the settings, the metrics of each epoch and the final ones; `log` makes one
+    by name.
 
     Raises:
         InputValueError: A setting is wrong.
@@ -158,13 +161,16 @@ def train_run(
 
 
 def _check_group(loss: str) -> None:
-    """Raise if a loss cannot be computed across processes.
+    """Raise if a loss, or a term of a sum, cannot be computed across processes.
 
     Raises:
         UnsupportedError: Its module takes no `group`.
     """
-    if "group" not in inspect.signature(LOSSES[loss].load()).parameters:
-        raise UnsupportedError(f"train: the loss {loss} takes no group= and runs on one device only; use --devices 1")
+    names = [loss] if loss in list(LOSSES) else [name for name, _ in sum_terms(loss) if name != CROSS_ENTROPY]
+    for name in names:
+        if "group" not in inspect.signature(LOSSES[name].load()).parameters:
+            problem = f"the loss {name} takes no group= and runs on one device only"
+            raise UnsupportedError(f"train: {problem}; use --devices 1")
 
 
 def _train(
@@ -319,7 +325,9 @@ def _finish(
         folder.write_summary({**summary, "data": data.digest})
     fabric.barrier()
     messages.say(f"loss {losses['first']:.3f} -> {losses['last']:.3f} in {state.seconds:.0f} s of training")
-    messages.say(f"1-NN accuracy on the test part: {knn1:.4f}. The model is in {folder.path}")
+    what = f"test {data.noun} whose nearest training {data.noun.removesuffix('s')} shares a label"
+    about = what if data.have_label_sets else "1-NN accuracy on the test part"
+    messages.say(f"{about}: {knn1:.4f}. The model is in {folder.path}")
     return TrainResult(folder.path, settings, len(rows), state.seconds, losses, knn1), embedded
 
 

@@ -56,6 +56,7 @@ def load_data(
             LoadOptions(**options, progress=progress),
             classes=source.classes,
             unknown_classes=source.unknown_classes,
+            imbalance=source.imbalance,
         )
     messages.note(*data.notes)
     return data
@@ -80,11 +81,12 @@ def with_unknown(
         messages: Receives the progress.
 
     Raises:
-        DataError: `data` leaves out classes already, or the other data set holds features in place of images, the other
-            way round, or another number of features.
+        DataError: `data` leaves out classes already or has label sets, or the other data set holds features in place of
+            images, the other way round, or another number of features.
     """
     if unknown_data is None:
         return data
+    data.check_one_label("unknown_data")
     if data.unknown is not None:
         raise DataError(
             "unknown_data: --unknown-classes were left out already; unknown images come from one of the two"
@@ -97,12 +99,9 @@ def with_unknown(
             found = plain_images(Path(unknown_data), shape, skip_bad=source.skip_bad_images, progress=progress)
         return replace(data, unknown=found)
     size = None if data.train.are_features else data.size
-    other = load_data(
-        DataSettings(data=unknown_data, data_dir=source.data_dir, size=size, skip_bad_images=source.skip_bad_images),
-        settings,
-        device,
-        messages,
-    )
+    # By the same settings, so that the data that the model knows have the same content hash.
+    same = source.model_copy(update={"source": unknown_data, "size": size, "classes": None, "unknown_classes": None})
+    other = load_data(same, settings, device, messages)
     if data.train.are_features != other.test.are_features:
         kinds = ("images", "features")
         had, got = kinds[data.train.are_features], kinds[other.test.are_features]

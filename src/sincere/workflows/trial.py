@@ -126,10 +126,11 @@ class LiveAccuracies:
 
 
 def _report(row: Mapping[str, Any], report: Report | None) -> None:
-    if report is None or "knn1_validation" not in row:
+    accuracy = next((row[name] for name in row if name.endswith("_validation")), None)
+    if report is None or accuracy is None:
         return
     is_last = row["epoch"] == row["n_epochs"]  # stopping it would save nothing
-    (report.store if is_last else report)(row["epoch"], row["knn1_validation"])
+    (report.store if is_last else report)(row["epoch"], accuracy)
 
 
 @contextmanager

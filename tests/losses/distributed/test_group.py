@@ -19,6 +19,7 @@ from sincere import (
     supcon_loss,
 )
 from sincere.errors import InputTypeError, InputValueError, SincereError, UnsupportedError
+from sincere.losses.distributed.collectives import _HOST_GROUPS, share_numbers
 from tests.losses.process_cases import EXCHANGES, Case, batch, check_every_case, start
 
 FUNCTIONS = {
@@ -29,7 +30,10 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("n_processes", [1, 2, 3, 4])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("n_processes", [1, 2, pytest.param(3, marks=SLOW), pytest.param(4, marks=SLOW)])
 def test_equal_to_one_process(n_processes: int, tmp_path: Path) -> None:
     start(n_processes, tmp_path, check_every_case)
 
@@ -254,3 +258,20 @@ def test_refusals_need_no_second_process(case: str) -> None:
         with pytest.raises(error) as caught:
             SINCERELoss(**{"group": "world", **made})
         assert str(caught.value) == f"SINCERELoss: {message}"
+
+
+def check_host_group(rank: int, n_processes: int) -> None:
+    """A group that takes no CPU tensors, as NCCL's, gets one of the same processes that does, once."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(dist, "get_backend_config", lambda group: "cuda:nccl")
+        last_two = dist.new_group([1, 2])
+        for group, numbers in ((None, [[0, 5], [1, 5], [2, 5]]), (last_two, [[1, 5], [2, 5]])):
+            if rank == 0 and group is not None:
+                continue
+            for _ in range(2):
+                assert share_numbers([rank, 5], group) == numbers
+        assert len(_HOST_GROUPS) == (1 if rank == 0 else 2)
+
+
+def test_numbers_travel_from_host_to_host(tmp_path: Path) -> None:
+    start(3, tmp_path, check_host_group)

@@ -22,7 +22,13 @@ def test_auto_on_an_accelerator_never_holds_a_large_matrix() -> None:
     assert select("auto", n_anchors=4096, n_keys=4096, device=CUDA) == "tiled"
 
 
-@pytest.mark.parametrize("kernel", ["dense", "tiled"])
+def test_auto_takes_triton_on_cuda_where_it_can_run() -> None:
+    assert select("auto", n_anchors=512, n_keys=512, device=CUDA, runs_triton=True) == "dense"
+    assert select("auto", n_anchors=4096, n_keys=4096, device=CUDA, runs_triton=True) == "triton"
+    assert select("auto", n_anchors=4096, n_keys=4096, device=CPU, runs_triton=True) == "tiled"
+
+
+@pytest.mark.parametrize("kernel", ["dense", "tiled", "triton"])
 def test_a_request_is_honoured(kernel: str) -> None:
     assert {select(kernel, n_anchors=n, n_keys=n, device=CPU) for n in (2, 10_000)} == {kernel}
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -15,11 +16,36 @@ Group: TypeAlias = "dist.ProcessGroup | None"  # None: the default process group
 REFUSAL = "losses across processes have no second derivative; compute it with group=None"
 
 
-def sizes_of(n: int, group: Group, device: torch.device) -> list[int]:
+_HOST_GROUPS: WeakKeyDictionary[dist.ProcessGroup, dist.ProcessGroup] = WeakKeyDictionary()
+
+
+def share_numbers(numbers: Sequence[int], group: Group) -> list[list[int]]:
+    """Return the integers that each process has, in order of rank.
+
+    They travel from host to host, so that no process waits for its device to know how large the parts of others are.
+    """
+    own = torch.tensor(numbers)
+    everyone = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(everyone, own, _host_group(group))
+    return [each.tolist() for each in everyone]
+
+
+def _host_group(group: Group) -> Group:
+    """Return the group, or one of the same processes for CPU tensors where it has none (NCCL), made at first use."""
+    if "cpu:" in dist.get_backend_config(group):
+        return group
+    key = group or dist.group.WORLD
+    assert key is not None  # there is a default group where None stands for it
+    if key not in _HOST_GROUPS:
+        made = dist.new_group(dist.get_process_group_ranks(key), backend="gloo", use_local_synchronization=True)
+        assert isinstance(made, dist.ProcessGroup)  # this process is a member
+        _HOST_GROUPS[key] = made
+    return _HOST_GROUPS[key]
+
+
+def sizes_of(n: int, group: Group) -> list[int]:
     """Return how many rows each process holds, in order of rank."""
-    sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(sizes, torch.tensor([n], device=device), group)
-    return [int(size) for size in sizes]
+    return [size for (size,) in share_numbers([n], group)]
 
 
 def gather(rows: Tensor, sizes: list[int], group: Group) -> Tensor:

@@ -9,12 +9,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from sincere.catalog import Formula
+from sincere.errors import UnsupportedError
+from sincere.loss_entry import Formula
 from sincere.losses.distributed.collectives import ScaledGradient, TotalLoss
 from sincere.losses.distributed.gather import gathered_losses
-from sincere.losses.distributed.global_batch import share_batch
+from sincere.losses.distributed.global_batch import LabelledRows, share_batch
 from sincere.losses.distributed.ring import RingLosses
 from sincere.losses.inputs import check_temperature, statistics_dtype
+from sincere.losses.label_sets import LabelOptions
+from sincere.losses.pairs import PLAIN_LABELS
 
 GATHERED_BYTES = 2**30  # of keys and their gradient in each process, up to which "auto" gathers
 
@@ -31,6 +34,9 @@ def global_loss(
     normalize: bool,
     reduction: str,
     kernel: str,
+    key_weights: Tensor | None = None,
+    label_options: LabelOptions = PLAIN_LABELS,
+    draw: int = 0,
 ) -> Tensor:
     """Return the loss of the batch of a group; the arguments are those of the public losses.
 
@@ -39,18 +45,22 @@ def global_loss(
     """
     # None is the default group, too, and a graph that outlives the processes then keeps none of their connections.
     processes = None if group is dist.group.WORLD else group
-    rows, batch = share_batch(caller, formula, embeddings, labels, processes)
+    labelled = LabelledRows(embeddings, labels, key_weights, label_options, draw)
+    rows, batch = share_batch(caller, formula, labelled, processes)
     t = check_temperature(caller, temperature, statistics_dtype(embeddings.dtype)).to(rows.device)
     weights = batch.contrast.weights(reduction)
     if exchange == "auto":
         keys_bytes = 2 * sum(batch.sizes) * rows.shape[1] * rows.element_size()
-        exchange = "gather" if keys_bytes <= GATHERED_BYTES or kernel != "auto" else "ring"
+        gathers = keys_bytes <= GATHERED_BYTES or kernel != "auto" or not formula.is_plain
+        exchange = "gather" if gathers else "ring"
+    if exchange == "ring" and not formula.is_plain:
+        raise UnsupportedError(f'{caller}: exchange="ring" has no form of this loss; use exchange="gather"')
     with torch.autocast(rows.device.type, enabled=False):
         if exchange == "ring":
             wants_gradient = torch.is_grad_enabled() and (rows.requires_grad or t.requires_grad)
             result: Tensor = RingLosses.apply(rows, t, batch, normalize, weights, wants_gradient)
         else:
-            result = gathered_losses(rows, t, batch, normalize, weights, kernel)
+            result = gathered_losses(rows, t, batch, normalize, weights, kernel, embeddings.dtype)
         if reduction == "none":
             each: Tensor = ScaledGradient.apply(result, dist.get_world_size(processes))
             return each.view(embeddings.shape[:-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from sincere.losses.distributed.collectives import GatherRows
@@ -10,7 +11,13 @@ from sincere.losses.kernels.select import weighted_losses
 
 
 def gathered_losses(
-    rows: Tensor, temperature: Tensor, batch: GlobalBatch, normalize: bool, weights: Tensor | None, kernel: str
+    rows: Tensor,
+    temperature: Tensor,
+    batch: GlobalBatch,
+    normalize: bool,
+    weights: Tensor | None,
+    kernel: str,
+    operand_dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Return this process's share of weights . losses, or without weights the losses of its anchors.
 
@@ -19,4 +26,5 @@ def gathered_losses(
     own = batch.own
     keys: Tensor = GatherRows.apply(rows, batch.sizes, batch.group)
     own_weights = None if weights is None else weights[own]
-    return weighted_losses(rows, keys, temperature, batch.contrast.of_anchors(own), normalize, own_weights, kernel)
+    contrast = batch.contrast.of_anchors(own)
+    return weighted_losses(rows, keys, temperature, contrast, normalize, own_weights, kernel, operand_dtype)

@@ -14,11 +14,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from sincere.losses.distributed.collectives import REFUSAL, around_the_ring, gather
 from sincere.losses.distributed.global_batch import GlobalBatch
+from sincere.losses.kernels.chosen_pairs import ChosenPairs, choose_pairs
 from sincere.losses.kernels.normalize import unit_rows, unit_rows_backward
-from sincere.losses.kernels.pair_terms import excess, mean_losses, sum_softplus, to_pulls
+from sincere.losses.kernels.pair_terms import excess, mean_losses, to_pulls
 from sincere.losses.kernels.result import refuse_second_derivative
 
 BLOCK_ENTRIES = 2**19  # similarities of a block, of which about ten copies exist at a time
@@ -94,8 +96,7 @@ class _Block:
         there: Positions of the other rows among those of all processes.
         keys: The other rows.
         s: Similarities.
-        same: Whether both are of one class.
-        itself: Whether both are one row.
+        pairs: Who is a positive of whom and who is in the denominator, the same for both sides.
     """
 
     rows: slice
@@ -103,13 +104,7 @@ class _Block:
     there: slice
     keys: Tensor
     s: Tensor
-    same: Tensor
-    itself: Tensor
-
-    @property
-    def positives(self) -> Tensor:
-        """Whether one is a positive of the other."""
-        return self.same & ~self.itself
+    pairs: ChosenPairs
 
 
 class _Trips:
@@ -118,34 +113,41 @@ class _Trips:
     def __init__(self, z: Tensor, inverse_temperature: Tensor, batch: GlobalBatch) -> None:
         self.z, self.inverse_temperature, self.batch = z, inverse_temperature, batch
         self.formula = batch.contrast.formula
-        self.counts = batch.contrast.positive_counts[batch.own]
+        self.present = batch.contrast.positive_counts > 0
+        bias = batch.contrast.key_bias
+        self.takes_part = None if bias is None else bias > -torch.inf
+        self.bias = None if bias is None else bias.masked_fill(bias == -torch.inf, 0.0)
 
     def losses(self) -> tuple[Tensor, Tensor]:
-        """Return the losses of the own anchors, and (n, 2) their log denominators and mean pulls."""
-        log_denominators, sums = self._denominators()
+        """Return the losses of the own anchors, and (n, 3): log denominators, mean pulls, weights of all positives."""
+        log_denominators, sums, totals = self._denominators()
         if self.formula.positives_in_denominator:
-            pulls = torch.ones_like(self.counts)
+            pulls = torch.ones_like(totals)
         else:
-            pulls, sums = self._pulls(log_denominators)
-        losses = mean_losses(sums, self.counts, log_denominators, self.formula)
-        return losses, torch.stack([log_denominators, pulls], dim=1)
+            pulls, sums = self._pulls(log_denominators, totals)
+        losses = mean_losses(sums, totals, log_denominators, self.formula)
+        losses = torch.where(self.present[self.batch.own], losses, 0.0)
+        return losses, torch.stack([log_denominators, pulls, totals], dim=1)
 
     def gradient(self, anchor_terms: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradient at z of all processes' weights . losses, times the temperature, and sum c_ij s_ij."""
-        batch, counts = self.batch, self.batch.contrast.positive_counts
-        log_denominators, pulls = gather(anchor_terms, batch.sizes, batch.group).unbind(dim=1)
-        scales = torch.where(counts > 0, weights, 0.0)
-        per_positive = scales / counts.clamp_min(1)
+        batch = self.batch
+        log_denominators, pulls, totals = gather(anchor_terms, batch.sizes, batch.group).unbind(dim=1)
+        scales = torch.where(self.present, weights, 0.0)
+        per_positive = torch.where(totals > 0, scales / totals, 0.0)
         d_z = torch.zeros_like(self.z)
         similarity_gradient = self.z.new_zeros(())
         for block in self._blocks():
             # The own rows as anchors, and as keys.
-            sides = ((block.here, (slice(None), None)), (block.there, (None, slice(None))))
+            sides = (
+                (block.here, (slice(None), None), self._with_bias(block.s, block.there, (None, slice(None)))),
+                (block.there, (None, slice(None)), self._with_bias(block.s, block.here, (slice(None), None))),
+            )
             both = torch.zeros_like(block.s)
-            for anchors, index in sides:
+            for anchors, index, s in sides:
                 denominator = log_denominators[anchors][index]
                 push = (scales[anchors] * pulls[anchors])[index]
-                coefficients = self._coefficients(block, denominator, push, per_positive[anchors][index])
+                coefficients = self._coefficients(block.pairs, s, denominator, push, per_positive[anchors][index])
                 if anchors is block.here:
                     similarity_gradient += (coefficients * block.s).sum()
                 both += coefficients
@@ -153,8 +155,7 @@ class _Trips:
         return d_z, similarity_gradient
 
     def _blocks(self) -> Iterator[_Block]:
-        batch = self.batch
-        ids, start = batch.contrast.ids, batch.own.start
+        batch, start = self.batch, self.batch.own.start
         for rank, keys in around_the_ring(self.z, batch.sizes, batch.group):
             there = batch.rows_of(rank)
             step = max(1, BLOCK_ENTRIES // max(1, len(keys)))
@@ -162,36 +163,53 @@ class _Trips:
                 rows = slice(first, min(first + step, len(self.z)))
                 here = slice(start + rows.start, start + rows.stop)
                 s = (self.z[rows] * self.inverse_temperature) @ keys.T
-                own, others = (torch.arange(part.start, part.stop, device=s.device) for part in (here, there))
-                same, itself = ids[here, None] == ids[there], own[:, None] == others
-                yield _Block(rows, here, there, keys, s, same, itself)
+                pairs = choose_pairs(s, batch.contrast.of_anchors(here).of_keys(there))
+                if self.takes_part is not None:  # anchors that take no part are no keys, either
+                    part = self.takes_part[here, None]
+                    pairs = ChosenPairs(pairs.weights * part, pairs.in_denominator & part, pairs.log_shares)
+                yield _Block(rows, here, there, keys, s, pairs)
 
-    def _denominators(self) -> tuple[Tensor, Tensor]:
-        """Return the logarithm of each own anchor's denominator, and the sum of its similarities to positives."""
-        log_totals = torch.full_like(self.counts, -torch.inf)
-        positive_sums = torch.zeros_like(self.counts)
+    def _with_bias(self, s: Tensor, keys: slice, index: Any) -> Tensor:
+        """Return similarities with the logarithms of the weights of these keys."""
+        return s if self.bias is None else s + self.bias[keys][index]
+
+    def _denominators(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the own anchors' log denominators, weighted similarities to positives, and weights of positives."""
+        log_totals = self.z.new_full((len(self.z),), -torch.inf)
+        positive_sums, totals = torch.zeros_like(log_totals), torch.zeros_like(log_totals)
         for block in self._blocks():
-            positive_sums[block.rows] += block.s.masked_fill(~block.positives, 0.0).sum(dim=1)
-            left_out = block.itself if self.formula.positives_in_denominator else block.same
-            part = block.s.masked_fill(left_out, -torch.inf).logsumexp(dim=1)
+            s = self._with_bias(block.s, block.there, (None, slice(None)))
+            positive_sums[block.rows] += (s * block.pairs.weights).sum(dim=1)
+            totals[block.rows] += block.pairs.weights.sum(dim=1)
+            part = _in_denominator(s, block.pairs).logsumexp(dim=1)
             log_totals[block.rows] = torch.logaddexp(log_totals[block.rows], part)
-        return log_totals, positive_sums
+        return log_totals, positive_sums, totals
 
-    def _pulls(self, log_denominators: Tensor) -> tuple[Tensor, Tensor]:
+    def _pulls(self, log_denominators: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
         """Return each own anchor's mean pull towards its positives, and the sum of softplus(-excess) over them."""
-        pulls, sums = torch.zeros_like(self.counts), torch.zeros_like(self.counts)
+        pulls, sums = torch.zeros_like(totals), torch.zeros_like(totals)
         for block in self._blocks():
-            x = excess(block.s, log_denominators[block.rows, None], self.formula)
-            x.masked_fill_(~block.positives, torch.inf)  # no loss and no pull
-            sums[block.rows] += sum_softplus(x)
-            pulls[block.rows] += to_pulls(x).sum(dim=1)
-        return pulls / self.counts.clamp_min(1), sums
+            weights = block.pairs.weights
+            s = self._with_bias(block.s, block.there, (None, slice(None)))
+            x = excess(s, log_denominators[block.rows, None], self.formula)
+            x = x.masked_fill(weights == 0, torch.inf)  # no loss and no pull
+            sums[block.rows] -= (logsigmoid(x) * weights).sum(dim=1)
+            pulls[block.rows] += (to_pulls(x) * weights).sum(dim=1)
+        return torch.where(totals > 0, pulls / totals, 0.0), sums
 
-    def _coefficients(self, block: _Block, denominator: Tensor, push: Tensor, per_positive: Tensor) -> Tensor:
+    def _coefficients(
+        self, pairs: ChosenPairs, s: Tensor, denominator: Tensor, push: Tensor, per_positive: Tensor
+    ) -> Tensor:
         """Return d(weights . losses)/ds of a block whose anchors have these denominators, pushes and weights."""
-        pushed = ~block.itself if self.formula.positives_in_denominator else ~block.same
-        pushes = torch.where(pushed, block.s - denominator, -torch.inf).exp().mul_(push)
+        pushes = (_in_denominator(s, pairs) - denominator).masked_fill_(~pairs.in_denominator, -torch.inf)
+        pushes = pushes.exp_().mul_(push)
         if self.formula.positives_in_denominator:
-            return pushes.sub_(torch.where(block.positives, per_positive, 0.0))
-        x = torch.where(block.positives, excess(block.s, denominator, self.formula), torch.inf)
-        return pushes.sub_(to_pulls(x).mul_(per_positive))
+            return pushes.sub_(pairs.weights * per_positive)
+        x = torch.where(pairs.weights > 0, excess(s, denominator, self.formula), torch.inf)
+        return pushes.sub_(to_pulls(x).mul_(pairs.weights * per_positive))
+
+
+def _in_denominator(s: Tensor, pairs: ChosenPairs) -> Tensor:
+    """Return what is in the denominators, -infinity for the rest."""
+    shared = s if pairs.log_shares is None else s + pairs.log_shares
+    return shared.masked_fill(~pairs.in_denominator, -torch.inf)

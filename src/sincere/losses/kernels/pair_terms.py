@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from sincere.catalog import Formula
+from sincere.loss_entry import Formula
 
 
 def pair_losses(s: Tensor, log_denominators: Tensor, formula: Formula) -> Tensor:

@@ -6,6 +6,8 @@ dLoss/ds, and its products with keys and anchors (two GEMMs). Only one block of 
 Each row of dLoss/ds is k_i (E_ij - total_i r_ij): E_ij = e^{s_ij - max_i} over the denominator, total_i its row sum,
 r_ip the share of positive p in the attraction (its sigmoid over their sum; 1/|P| for SupCon), and k_i a factor per
 row, which is applied to the small (rows, d) side of the products instead of the block.
+
+That is for classes and the plain formulas; label sets and all other formulas go by `row_terms`.
 """
 
 from __future__ import annotations
@@ -13,11 +15,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sincere import host
 from sincere.losses.kernels.block_sizes import block_rows
 from sincere.losses.kernels.pair_terms import excess_threshold, mean_losses, sum_softplus, to_pulls
 from sincere.losses.kernels.result import LossAndGradient
+from sincere.losses.kernels.row_terms import row_terms
+from sincere.losses.kernels.set_rows import set_rows
+from sincere.losses.label_sets import by_column
 from sincere.losses.pairs import Contrast
 from sincere.shapes import KeyRows, PerAnchor, Rows
+
+WEIGHTED_ROWS = 64  # anchors in a block on the CPU: of 32, 64, 128 and 256 the fastest with label sets, m = 8,192
 
 
 def row_block_losses(
@@ -29,14 +37,26 @@ def row_block_losses(
     *,
     with_key_gradient: bool = True,
     rows_per_block: int | None = None,
+    is_small: bool = False,
 ) -> LossAndGradient:
     """Return the losses of anchors against keys (None: the anchors) and, with `weights`, the gradient of their sum.
 
-    On the CPU both sides are sorted by class first, so that a block's positives are contiguous and the work on pairs
-    of one class touches only them. On other devices that would need their positions read back, and the work runs
-    under a mask instead.
+    With classes, both sides are sorted by class first on the CPU, so that a block's positives are contiguous and the
+    work on pairs of one class touches only them. On other devices that would need their positions read back, and the
+    work runs under a mask instead.
     """
-    order = _Sorted(contrast, sort=sorts_by_class(z.device))
+    if not contrast.has_classes:
+        return _weighted_row_losses(
+            z,
+            keys,
+            inverse_temperature,
+            contrast,
+            weights,
+            with_key_gradient,
+            rows_per_block=rows_per_block,
+            is_small=is_small,
+        )
+    order = _Sorted(contrast, sort=host.reads_back(z.device))
     z = order.anchors(z)
     k = z if keys is None else order.keys(keys)
     losses, log_denominators = torch.empty_like(contrast.positive_counts), torch.empty_like(contrast.positive_counts)
@@ -46,7 +66,7 @@ def row_block_losses(
     similarities = z.new_empty(step, len(k))
     for start in range(0, len(z), step):
         block = slice(start, min(start + step, len(z)))
-        s = torch.mm(z[block] * inverse_temperature, k.T, out=similarities[: block.stop - block.start])
+        s = _similarities(z[block] * inverse_temperature, k, order.key_bias, similarities)
         statistics = _Block(s, order, block)
         losses[block], log_denominators[block] = statistics.losses, statistics.log_denominator[:, 0]
         if weights is None or d_z is None:
@@ -68,9 +88,70 @@ def row_block_losses(
     return LossAndGradient(losses, log_denominators, order.anchors_back(d_z), d_k, similarity_gradient)
 
 
-def sorts_by_class(device: torch.device) -> bool:
-    """Tell whether reading class positions back from this device costs nothing."""
-    return device.type == "cpu"
+def _weighted_row_losses(
+    z: Rows,
+    keys: KeyRows | None,
+    inverse_temperature: Tensor,
+    contrast: Contrast,
+    weights: PerAnchor | None,
+    with_key_gradient: bool,
+    *,
+    rows_per_block: int | None,
+    is_small: bool,
+) -> LossAndGradient:
+    """Return the same for label sets and for the other formulas, in the order in which rows were given."""
+    sets = contrast.label_sets
+    few_passes = is_small and contrast.formula.is_plain and sets is not None and not sets.soft
+    few_passes = few_passes and contrast.key_bias is None
+    k = z if keys is None else keys
+    losses, log_denominators = torch.empty_like(contrast.positive_counts), torch.empty_like(contrast.positive_counts)
+    d_z = None if weights is None else torch.empty_like(z)
+    d_k = None if weights is None or not (keys is None or with_key_gradient) else torch.zeros_like(k)
+    at_limit = z.new_zeros(())  # derivative at the denominators that depend on the temperature alone
+    step = rows_per_block or block_rows(len(z), len(k), z.element_size(), z.device)
+    if z.device.type == "cpu":
+        step = min(step, WEIGHTED_ROWS)
+    if few_passes:
+        buffers = z.new_empty(3, step, len(k))
+    similarities, columns = z.new_empty(step, len(k)), by_column(k)
+    for start in range(0, len(z), step):
+        block = slice(start, min(start + step, len(z)))
+        s = _similarities(z[block] * inverse_temperature, columns, contrast.key_bias, similarities)
+        if few_passes:
+            rows = set_rows(s, contrast.of_anchors(block), buffers)
+            losses[block], log_denominators[block] = rows.losses, rows.log_denominators
+            if weights is not None and d_z is not None:
+                factors = rows.factors * weights[block, None]
+                torch.mm(rows.coefficients, k, out=d_z[block]).mul_(factors)
+                if d_k is not None:
+                    d_k.addmm_(rows.coefficients.T, z[block] * factors)
+            continue
+        terms = row_terms(s, contrast.of_anchors(block), inverse_temperature)
+        losses[block], log_denominators[block] = terms.losses, terms.log_denominators
+        if weights is None or d_z is None:
+            continue
+        push = terms.push * weights[block, None]
+        coefficients = terms.pushed.mul_(push).sub_(terms.pulls.mul_(weights[block, None]))
+        torch.mm(coefficients, k, out=d_z[block])
+        if d_k is not None:
+            d_k.addmm_(coefficients.T, z[block])
+        if terms.at_limit is not None:
+            at_limit -= (push * terms.at_limit).sum()
+        del terms, coefficients  # before the next ones are made
+    if d_z is None:
+        return LossAndGradient(losses, log_denominators)
+    similarity_gradient = (torch.dot(d_z.flatten(), z.flatten()) + at_limit) * inverse_temperature
+    if keys is None and d_k is not None:
+        d_z, d_k = d_z.add_(d_k), None
+    return LossAndGradient(losses, log_denominators, d_z, d_k, similarity_gradient)
+
+
+def _similarities(scaled: Rows, keys: KeyRows, key_bias: Tensor | None, out: Tensor) -> Tensor:
+    """Return the products of scaled anchors with all keys, and the logarithms of key weights, written to `out`."""
+    out = out[: len(scaled)]
+    if key_bias is None:
+        return torch.mm(scaled, keys.T, out=out)
+    return torch.addmm(key_bias, scaled, keys.T, out=out)
 
 
 class _Sorted:
@@ -81,11 +162,13 @@ class _Sorted:
         self.ids, self.key_ids, self.self_index = contrast.ids, contrast.key_ids, contrast.self_index
         self.rows = torch.arange(len(self.ids), device=self.ids.device)
         self.counts = contrast.positive_counts
+        self.key_bias = contrast.key_bias
         if not sort:
             return
         self.ids, self.rows = contrast.ids.sort(stable=True)
         self.key_ids, self.key_rows = contrast.key_ids.sort(stable=True)
         self.counts = contrast.positive_counts[self.rows]
+        self.key_bias = None if contrast.key_bias is None else contrast.key_bias[self.key_rows]
         position = torch.empty_like(self.key_rows)
         position[self.key_rows] = torch.arange(len(position), device=position.device)
         original = contrast.self_index[self.rows]
