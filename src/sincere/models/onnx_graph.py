@@ -178,7 +178,8 @@ def _traced(module: nn.Module, example: Tensor, name: str, dynamic: dict[int, An
         finally:
             logging.disable(disabled)
     assert program is not None
-    return program.model_proto
+    proto: ModelProto = program.model_proto
+    return proto
 
 
 def _strip(graph: GraphProto) -> None:

@@ -82,7 +82,7 @@ def _peak_bytes(loss: str, n: int) -> int:
     embeddings, labels = _problem(n)
     before = peak_bytes()
     _step(loss, embeddings, labels)
-    return peak_bytes() - before
+    return max(0, peak_bytes() - before)  # Linux counts to some hundred kilobytes: for small n its mark may even fall
 
 
 def _problem(n: int) -> tuple[Tensor, Tensor]:
