@@ -9,7 +9,7 @@ FAULTS ?= --json benchmarks/results/faults.json
 # Installed anew only when the dependencies change.
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
 	touch $(VENV)/.installed $@
 
 # The demo needs none of the development tools.
@@ -26,7 +26,7 @@ test: $(VENV)/.ready  ## lint, types, layers, tests but for the slow ones, which
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest --numprocesses auto -m "not slow"
+	$(BIN)/pytest --numprocesses auto --dist worksteal -m "not slow"
 
 faults: $(VENV)/.ready  ## kill, starve and feed nonsense to every command; about twenty minutes
 	$(BIN)/python -m tests.faults $(FAULTS)

@@ -102,6 +102,7 @@ def test_autocast_step_of_a_model() -> None:
     assert layer.weight.grad.isfinite().all()
 
 
+@pytest.mark.slow
 @kernels
 @pytest.mark.parametrize("loss", ["sincere", *(pytest.param(name, marks=SLOW) for name in LOSSES if name != "sincere")])
 def test_compiled_step_gives_the_same_gradients(loss: str, kernel: str) -> None:

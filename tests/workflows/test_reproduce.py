@@ -77,6 +77,7 @@ def test_an_item_without_models_trains_nothing(tmp_path: Path, monkeypatch: pyte
     assert [row[0].text for row in table.rows] == ["64"]
 
 
+@pytest.mark.slow
 def test_trains_what_is_missing_once_and_rebuilds_from_what_is_stored(
     copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,6 +42,7 @@ def test_stopped_at_any_step_and_resumed_it_ends_the_same(
     assert stripped[0] == stripped[1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the fork server needs /proc")
 def test_killed_at_random_moments_it_ends_the_same(data: str, tmp_path: Path) -> None:
     """SIGKILL, three times; `make faults` and benchmarks/kill_and_resume.py do more."""

@@ -123,6 +123,7 @@ def test_a_trial_that_was_stopped_resumes_from_its_checkpoint(
     ]
 
 
+@pytest.mark.slow
 def test_a_comparison_of_tuned_losses(data: str, searched: Path, tmp_path: Path) -> None:
     found = SearchResults.read(searched)
     results = sincere.compare(tuned=searched, data=data, seeds=[0, 1], out=tmp_path / "c", quiet=True)
@@ -150,6 +151,7 @@ def test_the_losses_of_a_comparison_must_have_been_searched(data: str, searched:
     assert not (tmp_path / "c").exists()
 
 
+@pytest.mark.slow
 def test_another_winner_is_another_comparison(data: str, searched: Path, tmp_path: Path) -> None:
     """A comparison is not taken for done when the search has found something better since."""
     folder = shutil.copytree(searched, tmp_path / "search")
@@ -176,6 +178,7 @@ def test_final_models(data: str, tmp_path: Path) -> None:
     assert (tmp_path / "s" / "final" / "results.json").read_bytes() == before  # nothing is done twice
 
 
+@pytest.mark.slow
 def test_final_models_of_a_search_that_went_on(data: str, tmp_path: Path) -> None:
     """Another winner replaces the final models; the search itself stays."""
     options = {name: value for name, value in GRID.items() if name not in ("grid", "space", "losses")}
@@ -190,6 +193,7 @@ def test_final_models_of_a_search_that_went_on(data: str, tmp_path: Path) -> Non
         assert stored["threads"] == 1
 
 
+@pytest.mark.slow
 def test_all_losses_have_the_views_that_one_needs(tmp_path: Path) -> None:
     data = blobs(tmp_path / "large.npz", side=20)  # one view is the default above 16 px
     options = {**GRID, "losses": ["sincere", "infonce"], "space": ["temperature=0.1", "learning_rate=0.06"]}
@@ -248,6 +252,7 @@ def test_the_papers_grid_needs_sgd(data: str, tmp_path: Path) -> None:
     assert len(found.of_loss("sincere")) == 6
 
 
+@pytest.mark.slow
 def test_a_worker_takes_the_settings_of_the_study(data: str, searched: Path, tmp_path: Path) -> None:
     """A search that was stopped before its last trials is ended by a worker that is given the folder alone."""
     folder, calls = tmp_path / "s", list[Mapping[str, Any]]()

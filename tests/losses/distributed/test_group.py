@@ -184,6 +184,7 @@ def check_torch_features(rank: int, n_processes: int) -> None:
             gradient.square().sum().backward()
 
 
+@pytest.mark.slow
 def test_torch_features(tmp_path: Path) -> None:
     start(2, tmp_path, check_torch_features)
 
