@@ -9,7 +9,7 @@ FAULTS ?= --json benchmarks/results/faults.json
 # Installed anew only when the dependencies change.
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $(VENV)/.installed $@
 
 # The demo needs none of the development tools.
