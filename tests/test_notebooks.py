@@ -14,7 +14,7 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "examples").glob("*.ipynb"))
 
 
 def shown(cell: object) -> list[str]:
-    """Return the kinds of the outputs of a cell, without progress on stderr, which may split a text on stdout in two."""
+    """Return the kinds of the outputs of a cell, without progress on stderr, which may split a text in two."""
     outputs = [output for output in cell["outputs"] if output.get("name") != "stderr"]  # type: ignore[index]
     return [kind for kind, _ in groupby(output["output_type"] for output in outputs)]
 
