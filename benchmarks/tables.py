@@ -341,21 +341,21 @@ def reproduction() -> dict[str, str]:
 
 
 def headline() -> str:
-    """Return the margins and accuracies of the experiments that have three seeds or more."""
+    """Return margins and accuracies of SupCon and SINCERE, for the experiments that have three seeds or more."""
     request = ReproduceRequest.make(item="margins", out=ROOT / "reproduction")
     rows = []
     for experiment in collect(request, Messages(silent=True)).trained():
         results = experiment.results
         if results.scope != ABOUT_LOSSES:
             continue
-        recipe = EXPERIMENTS[experiment.recipe]
-        for summary in results.summaries:
-            cells = [
-                f"{estimate_text(summary.metrics[name], share=share)} {interval(summary.metrics[name], share=share)}"
-                for name, share in (("margin", False), ("knn1", True))
-            ]
-            rows.append([recipe.title, loss_title(summary.loss), *cells])
-    return markdown(["", "loss", "margin", "1-NN accuracy"], rows)
+        summaries = {summary.loss: summary for summary in results.summaries}
+        cells = [
+            f"{estimate_text(value, share=share)} {interval(value, share=share)}"
+            for name, share in (("margin", False), ("knn1", True))
+            for value in (summaries[loss].metrics[name] for loss in ("supcon", "sincere"))
+        ]
+        rows.append([EXPERIMENTS[experiment.recipe].title, *cells])
+    return markdown(["", "margin, SupCon", "margin, SINCERE", "1-NN, SupCon", "1-NN, SINCERE"], rows)
 
 
 def class_sampler(results: dict[str, Any]) -> str:
