@@ -253,6 +253,7 @@ def test_datasets(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert " no " in lines["pets"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     import signal
 

@@ -88,6 +88,7 @@ def grid() -> list[tuple[Tensor, int]]:
     return result
 
 
+@pytest.mark.slow
 def test_error_of_the_saddle_point() -> None:
     """At most 0.01 per positive for k of 8 and more; below, "auto" is exact."""
     errors = [similarity_loss(s, k, "saddle") - similarity_loss(s, k, "exact") for s, k in grid()]

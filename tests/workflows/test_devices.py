@@ -228,6 +228,7 @@ def test_the_first_process_that_fails_says_why_alone(alone: Path, tmp_path: Path
     assert "lost another one" not in result.stderr
 
 
+@pytest.mark.slow
 def test_what_is_wrong_before_it_starts_is_said_once(tmp_path: Path) -> None:
     Image.new("L", (9, 9)).save(tmp_path / "good.png")
     words = ["embed", str(tmp_path / "no-run"), str(tmp_path), "--out", str(tmp_path / "x.npz"), "--devices", "2"]

@@ -47,6 +47,7 @@ def test_the_same_pixels(digits: tuple[Path, Path], tmp_path: Path) -> None:
         assert one.items.gather(one.positions).equal(other.items.gather(other.positions))
 
 
+@pytest.mark.slow
 def test_the_same_weights_and_results(
     digits: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

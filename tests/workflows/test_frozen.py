@@ -132,6 +132,7 @@ def photos(root: Path, *, n: int = 12) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_photos_go_through_a_frozen_pretrained_encoder_by_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,6 +53,7 @@ def test_without_imbalance_the_groups_are_not_measured_unless_named(finished: Pa
     assert {*named.metrics} & GROUPS == {"knn1_balanced", "knn1_medium"}
 
 
+@pytest.mark.slow
 def test_a_comparison(tmp_path: Path) -> None:
     options = {**DIGITS, "epochs": 1, "losses": ("sincere", "supcon"), "resamples": 100}
     results = sincere.compare(out=tmp_path / "both", **options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,6 @@ from tests.data.made_sets import CIFAR10_CLASSES, MAKERS, allow_made_flowers, ma
 
 BATCH = 10  # in place of the recipes' 512, for which a step of ResNet-50 takes minutes here
 RUNS = [name for name, recipe in RUN_RECIPES.items() if recipe.scale == "paper"]
-ALL_RECIPES = "SINCERE_ALL_RECIPES"
-QUICK = ("cifar10-supcon",)
 
 
 def make_data(name: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,10 +33,9 @@ def make_data(name: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         make_cifar(root, monkeypatch, "CIFAR10", CIFAR10_CLASSES, "labels", n=n, n_files=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_two_steps_and_an_evaluation(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if name not in QUICK and ALL_RECIPES not in os.environ:
-        pytest.skip(f"takes about ten seconds; set {ALL_RECIPES}=1 to run it, as .ci/run does")
     recipe = RUN_RECIPES[name]
     make_data(recipe.data, tmp_path / "sets", monkeypatch)
     run = sincere.train(

@@ -33,7 +33,7 @@ FUNCTIONS = {
 SLOW = pytest.mark.slow
 
 
-@pytest.mark.parametrize("n_processes", [1, 2, pytest.param(3, marks=SLOW), pytest.param(4, marks=SLOW)])
+@pytest.mark.parametrize("n_processes", [1, *(pytest.param(n, marks=SLOW) for n in (2, 3, 4))])
 def test_equal_to_one_process(n_processes: int, tmp_path: Path) -> None:
     start(n_processes, tmp_path, check_every_case)
 

@@ -29,14 +29,15 @@ ROOT = Path(__file__).parents[3]
 
 
 SLOW = pytest.mark.slow
+LONG = ("test_faults.py", "test_parity.py")
 FILES = sorted(path.name for path in INTERPRETED.glob("test_*.py"))
 
 
-# Faults that are put into the kernels take a minute: all of them are slow tests.
+# Faults that are put into the kernels take a minute, and the oracle's values half of one: all of them are slow tests.
 @pytest.mark.parametrize(
     ("file", "which"),
     [
-        pytest.param(file, which, marks=[SLOW] if which == "slow" or file == "test_faults.py" else [])
+        pytest.param(file, which, marks=[SLOW] if which == "slow" or file in LONG else [])
         for file in FILES
         for which in ("not slow", "slow")
     ],
