@@ -19,7 +19,7 @@ from sincere.report.reproduction_contents import Reproduction
 from sincere.report.reproduction_page import markdown_table, tables_of
 from sincere.report.reproduction_tables import paper_progress
 from sincere.settings.reproduce_request import ITEMS, ReproduceRequest
-from sincere.workflows.loss_costs import known_bounds
+from sincere.workflows.loss_costs import coefficient_extremes, known_bounds
 
 TINY = Recipe(
     title="Two digits",
@@ -146,10 +146,15 @@ def test_the_values_are_those_of_the_comparison(finished: Path) -> None:
     assert row[5].text == "-", "the paper has no table of this data"
     (losses,) = tables_of(found, "losses")
     assert [row[2].text for row in losses.rows] == ["SINCERE", "SupCon"]
-    (repelled,) = tables_of(found, "repulsion")
+    (repelled,) = tables_of(found, "repulsion")  # without ranges, which are shown with that item and with all
     assert float(repelled.rows[0][5].text.removesuffix("%")) == 0.0, "SINCERE never repels"
     (transfer,) = tables_of(found, "transfer")
     assert {row[1].text for row in transfer.rows} == {"other"}
+    stored = found.experiments["tiny-to-other"].results.summaries
+    shown = {summary.loss: summary.metrics["knn1"].estimate for summary in stored}
+    assert [float(row[4].text.removesuffix("%")) for row in transfer.rows] == pytest.approx(
+        [100 * shown["sincere"], 100 * shown["supcon"]], abs=0.06
+    )
     assert "| digits, 2 classes |" in markdown_table(table)
 
 
@@ -248,3 +253,12 @@ def test_the_bounds_hold_where_the_divergence_is_known() -> None:
         slack = 3 * row.standard_error
         assert row.loss >= row.tighter_bound - slack
         assert row.tighter_bound >= row.bound
+
+
+def test_coefficients_reach_the_ends_of_the_papers_ranges_and_stay_within() -> None:
+    rows = {(row.loss, row.n_positives): row for row in coefficient_extremes()}
+    for row in rows.values():
+        assert row.low <= row.lowest <= row.highest <= row.high
+        assert (row.lowest, row.highest) == pytest.approx((row.low, row.high), abs=1e-6)
+    assert (rows["supcon", 8].lowest, rows["supcon", 8].highest) == pytest.approx((-1 / 8, 7 / 8), abs=1e-6)
+    assert (rows["sincere", 8].lowest, rows["sincere", 8].highest) == pytest.approx((-1 / 8, 0), abs=1e-6)

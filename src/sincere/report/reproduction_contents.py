@@ -1,4 +1,4 @@
-"""What a reproduction of the paper has to show: stored experiments, costs and bounds, and what is missing."""
+"""What a reproduction of the paper has to show: stored experiments, costs, bounds, coefficients; what is missing."""
 
 from __future__ import annotations
 
@@ -47,6 +47,27 @@ class KnownBound:
 
 
 @dataclass(frozen=True)
+class CoefficientRange:
+    """How far the gradient coefficient on a positive can go, per anchor: below 0 attracts, above 0 repels.
+
+    Attributes:
+        loss: Name of the loss.
+        n_positives: Number of positives of the anchor, |P|.
+        low: Lower end of the paper's range.
+        high: Upper end.
+        lowest: Coefficient on a positive that points away from the anchor, all other items towards it.
+        highest: Coefficient on a positive that points as the anchor does, all other items away from it.
+    """
+
+    loss: str
+    n_positives: int
+    low: float
+    high: float
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True)
 class Reproduction:
     """All that there is to show.
 
@@ -55,6 +76,7 @@ class Reproduction:
         experiments: Stored experiments by name.
         costs: Time and memory of the losses; None if they were not measured.
         bounds: Loss and bounds for known divergences; empty if they were not computed.
+        ranges: Ranges of the gradient coefficients; empty if they were not computed.
         missing: What has not been run.
     """
 
@@ -62,6 +84,7 @@ class Reproduction:
     experiments: Mapping[str, Experiment]
     costs: Costs | None = None
     bounds: tuple[KnownBound, ...] = ()
+    ranges: tuple[CoefficientRange, ...] = ()
     missing: tuple[Missing, ...] = field(default=())
 
     def trained(self) -> Iterator[Experiment]:

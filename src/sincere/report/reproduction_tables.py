@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from sincere.loss_catalog import loss_title
-from sincere.recipes import EXPERIMENTS, published
+from sincere.recipes import published
 from sincere.records.reproduction import Experiment
 from sincere.report.reproduction_cells import (
     NONE,
@@ -16,7 +16,6 @@ from sincere.report.reproduction_cells import (
     SUPCON,
     about,
     compared_losses,
-    data_title,
     difference,
     is_significant,
     late_change_cell,
@@ -27,7 +26,7 @@ from sincere.report.reproduction_cells import (
     plain,
     probe,
 )
-from sincere.report.reproduction_contents import Reproduction
+from sincere.report.reproduction_contents import CoefficientRange, Reproduction
 from sincere.report.tables import Cell, number
 
 PAPER_BATCH = 1024  # embeddings: 512 images with two views
@@ -177,18 +176,22 @@ def transfer(reproduction: Reproduction) -> list[PaperTable]:
     for experiment in reproduction.transferred():
         target = str(experiment.transfer)
         paper = published().transfer.get(target.removesuffix("-224"), {}) if reproduction.scale == "paper" else {}
-        heading = (Cell(data_title(experiment)), Cell(target), Cell(EXPERIMENTS[experiment.recipe].form))
+        data, model = about(experiment)
         for loss in compared_losses(experiment):
-            name = probe(experiment)
-            ours = metric(experiment, loss, name), minus_supcon(experiment, loss, name)
+            names = ("knn1", "knn5", probe(experiment))
+            ours = [cell(experiment, loss, name) for cell in (metric, minus_supcon) for name in names]
             is_best = loss in published().significant["transfer"].get(target.removesuffix("-224"), ())
-            rows.append((*heading, Cell(loss_title(loss)), *ours, plain(paper.get(loss), digits=2, bold=is_best)))
-    header = ("trained on", "probed on", "model", "loss", "linear probe", "- SupCon's", "paper")
-    return [PaperTable("transfer", "Transfer", header, tuple(rows), (INTERVALS, BOLD, PROBES))]
+            heading = (data, Cell(target), model, Cell(loss_title(loss)))
+            rows.append((*heading, *ours, plain(paper.get(loss), digits=2, bold=is_best)))
+    metrics = ("1-NN", "5-NN", "linear probe")
+    header = ("trained on", "measured on", "model", "loss", *metrics, *(f"{name} - SupCon's" for name in metrics))
+    notes = (INTERVALS, BOLD, PROBES, "Nearest neighbours are found among embeddings, the output of the head.")
+    return [PaperTable("transfer", "Transfer", (*header, "paper: linear probe"), tuple(rows), notes)]
 
 
 def repulsion(reproduction: Reproduction) -> list[PaperTable]:
-    """Return how many same-class pairs each loss pushed apart."""
+    """Return how many same-class pairs each loss pushed apart, and how far its coefficient on a positive can go."""
+    tables = []
     rows = []
     for experiment in reproduction.trained():
         for loss in compared_losses(experiment):
@@ -209,10 +212,30 @@ def repulsion(reproduction: Reproduction) -> list[PaperTable]:
     header = (*ABOUT, "loss", "first epoch", "last epoch", "largest")
     notes = (
         "Fraction of the same-class pairs of an epoch's last batch whose similarity a gradient step of the loss "
-        "lowers. By the paper's analysis it is 0 for SINCERE, whose coefficient on a positive lies in [-1/|P|, 0] per "
-        "anchor; SupCon's lies in [-1/|P|, 1 - 1/|P|].",
+        "lowers. By the paper's analysis it is 0 for SINCERE.",
     )
-    return [PaperTable("repulsion", "Pairs of one class that are pushed apart", header, tuple(rows), notes)]
+    if rows:
+        tables.append(PaperTable("repulsion", "Pairs of one class that are pushed apart", header, tuple(rows), notes))
+    if reproduction.ranges:
+        tables.append(_coefficient_table(reproduction.ranges))
+    return tables
+
+
+def _coefficient_table(ranges: Sequence[CoefficientRange]) -> PaperTable:
+    by_loss = {(row.loss, row.n_positives): row for row in ranges}
+    rows = []
+    for n in sorted({row.n_positives for row in ranges}):
+        both = [by_loss[loss, n] for loss in (SUPCON, SINCERE)]
+        reached = (Cell(f"[{row.lowest:.3f}, {round(row.highest, 3) + 0.0:.3f}]") for row in both)  # no -0.000
+        paper = (Cell(f"[{row.low:.3f}, {row.high:.3f}]") for row in both)
+        rows.append((Cell(f"{n:,}"), *reached, *paper))
+    header = ("positives |P|", "SupCon", "SINCERE", "paper: SupCon", "paper: SINCERE")
+    notes = (
+        "Derivative of an anchor's loss with respect to its similarity to a positive over the temperature: below 0 "
+        "attracts, above 0 repels. Smallest and largest value, of two batches: all other items point as the anchor "
+        "does and the positive away from it, and the other way round. Paper: [-1/|P|, 1 - 1/|P|] and [-1/|P|, 0].",
+    )
+    return PaperTable("repulsion", "Gradient coefficient on a positive", header, tuple(rows), notes)
 
 
 def complexity(reproduction: Reproduction) -> list[PaperTable]:

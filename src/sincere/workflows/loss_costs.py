@@ -1,4 +1,4 @@
-"""Time and memory of the losses on this machine, and their bounds where the divergence is known."""
+"""What the losses cost on this machine, and how they meet the theory: bounds and gradient coefficients."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from sincere.device_memory import peak_bytes
 from sincere.loss_catalog import LOSSES
 from sincere.records.manifest import make_manifest, now
 from sincere.records.reproduction import CostRow, Costs
-from sincere.report.reproduction_contents import KnownBound
-from sincere.theory.sweeps import gaussian_sweep
+from sincere.report.reproduction_contents import CoefficientRange, KnownBound
+from sincere.theory.coefficients import gradient_coefficients
+from sincere.theory.sweeps import coefficient_ranges, gaussian_sweep
 
 SIZES = (512, 1024, 2048, 4096, 8192)
 COMPARED = ("supcon", "sincere")
+N_POSITIVES = (1, 2, 8, 32, 128)
 N_CLASSES, DIM, TEMPERATURE, REPETITIONS = 10, 128, 0.1, 5
 
 
@@ -55,6 +57,24 @@ def known_bounds() -> tuple[KnownBound, ...]:
         )
         for n, of_size in values.items()
     )
+
+
+def coefficient_extremes() -> tuple[CoefficientRange, ...]:
+    """Return the paper's ranges of the gradient coefficient on a positive, and what batches made for it reach."""
+    names = {LOSSES[name].title: name for name in COMPARED}
+    return tuple(
+        CoefficientRange(names[row["loss"]], row["n_partners"], row["low"], row["high"], *reached)
+        for row in coefficient_ranges(N_POSITIVES)
+        for reached in [[_coefficient(names[row["loss"]], row["n_partners"], towards) for towards in (-1.0, 1.0)]]
+    )
+
+
+def _coefficient(loss: str, n_positives: int, towards: float) -> float:
+    """Return the coefficient on one positive at `towards` the anchor, 1 or -1, with all other items opposite to it."""
+    labels = torch.tensor([0] * (1 + n_positives) + [1])  # the anchor, its positives, a negative
+    embeddings = torch.full((len(labels), 1), -towards, dtype=torch.float64)
+    embeddings[0], embeddings[1] = 1.0, towards
+    return float(gradient_coefficients(embeddings, labels, loss=loss, temperature=TEMPERATURE)[0, 1])
 
 
 def _seconds_in_turns(n: int) -> dict[str, float]:

@@ -15,7 +15,7 @@ from sincere.records.files import file_sha256
 from sincere.records.log import METRICS, MetricsLog
 from sincere.records.reproduction import Costs, Curve, Experiment, curve_points, experiment_name
 from sincere.records.results import RESULTS, Results, Row
-from sincere.report.reproduction_contents import KnownBound, Missing, Reproduction
+from sincere.report.reproduction_contents import Missing, Reproduction
 from sincere.report.reproduction_page import show_tables, write_reproduction
 from sincere.settings.keywords import ReproduceKeywords
 from sincere.settings.reproduce_request import ALL, ReproduceRequest
@@ -79,24 +79,28 @@ def collect(request: ReproduceRequest, messages: Messages) -> Reproduction:
             if lacking := _lacking(transferred, wanted):
                 label = experiment_name(name, transfer, searched=request.search)
                 missing.append(Missing(label, tuple(lacking), request.transfer_command(name), len(wanted)))
-    return Reproduction(request.scale, experiments, *_measured(request, messages), tuple(missing))
+    from sincere.workflows.loss_costs import coefficient_extremes, known_bounds
+
+    return Reproduction(
+        request.scale,
+        experiments,
+        costs=_costs(request, messages) if request.item in ("complexity", ALL) else None,
+        bounds=known_bounds() if request.item in ("bound", ALL) else (),
+        ranges=coefficient_extremes() if request.item in ("repulsion", ALL) else (),
+        missing=tuple(missing),
+    )
 
 
-def _measured(request: ReproduceRequest, messages: Messages) -> tuple[Costs | None, tuple[KnownBound, ...]]:
-    """Return time and memory of the losses, measured once, and bounds, as far as the item needs them."""
-    from sincere.workflows.loss_costs import known_bounds, measure_costs
+def _costs(request: ReproduceRequest, messages: Messages) -> Costs:
+    """Return time and memory of the losses, measured once."""
+    from sincere.workflows.loss_costs import measure_costs
 
-    costs: Costs | None = None
-    bounds: tuple[KnownBound, ...] = ()
-    if request.item in ("complexity", ALL):
-        costs = Costs.read(request.stored())
-        if costs is None:
-            messages.say("measuring time and memory of the losses")
-            costs = measure_costs()
-            costs.write(request.stored())
-    if request.item in ("bound", ALL):
-        bounds = known_bounds()
-    return costs, bounds
+    costs = Costs.read(request.stored())
+    if costs is None:
+        messages.say("measuring time and memory of the losses")
+        costs = measure_costs()
+        costs.write(request.stored())
+    return costs
 
 
 def _best(
