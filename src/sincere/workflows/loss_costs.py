@@ -62,11 +62,12 @@ def known_bounds() -> tuple[KnownBound, ...]:
 def coefficient_extremes() -> tuple[CoefficientRange, ...]:
     """Return the paper's ranges of the gradient coefficient on a positive, and what batches made for it reach."""
     names = {LOSSES[name].title: name for name in COMPARED}
-    return tuple(
-        CoefficientRange(names[row["loss"]], row["n_partners"], row["low"], row["high"], *reached)
-        for row in coefficient_ranges(N_POSITIVES)
-        for reached in [[_coefficient(names[row["loss"]], row["n_partners"], towards) for towards in (-1.0, 1.0)]]
-    )
+    ranges = []
+    for row in coefficient_ranges(N_POSITIVES):
+        loss, n = names[row["loss"]], row["n_partners"]
+        lowest, highest = (_coefficient(loss, n, towards) for towards in (-1.0, 1.0))
+        ranges.append(CoefficientRange(loss, n, row["low"], row["high"], lowest=lowest, highest=highest))
+    return tuple(ranges)
 
 
 def _coefficient(loss: str, n_positives: int, towards: float) -> float:
