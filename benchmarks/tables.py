@@ -678,7 +678,7 @@ def _kind(about: dict[str, Any]) -> str:
 def extras(results: dict[str, Any]) -> str:
     rows = []
     for row in results["extras"]:
-        command = f"`pip install 'sincere[{row['extra']}]'`" if row["extra"] else "`pip install sincere`"
+        command = f"`pip install '.[{row['extra']}]'`" if row["extra"] else "`pip install .`"
         rows.append([command, EXTRAS[row["extra"]], str(row["packages"]), megabytes(row["bytes"])])
     return markdown(["command", "for", "packages", "on disk"], rows) + "\n\n" + described(results)
 

@@ -3,7 +3,7 @@
 Two processes share each batch under DistributedDataParallel. `group="world"` lets every anchor see the rows of all
 processes; gradients are those of the whole batch. On GPUs, start it with torchrun and the backend nccl.
 
-pip install 'sincere[all]'
+pip install '.[all]'
 """
 
 import os

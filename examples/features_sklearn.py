@@ -1,6 +1,6 @@
 """Ready-made features in a scikit-learn pipeline: embed, classify, search over losses and temperatures.
 
-pip install 'sincere[all]'
+pip install '.[all]'
 python examples/features_sklearn.py
 """
 

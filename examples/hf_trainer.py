@@ -1,6 +1,6 @@
 """Train a small vision transformer on handwritten digits with the Hugging Face Trainer and SINCERE.
 
-pip install 'sincere[transformers]' scikit-learn
+pip install '.[transformers]' scikit-learn
 
 The model has random weights and learns in about a hundred steps; the loss is one argument of the Trainer.
 """

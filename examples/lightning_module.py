@@ -1,6 +1,6 @@
 """Train a convolutional network on handwritten digits with Lightning and SINCERE, and watch its k-NN accuracy.
 
-pip install 'sincere[lightning]' scikit-learn
+pip install '.[lightning]' scikit-learn
 
 The digits are at random positions of a canvas, which nearest neighbours of pixels cannot handle. Each image has two
 views at two positions, and `LiveKNN` measures the accuracy of held-out images after every epoch.

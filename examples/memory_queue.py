@@ -3,7 +3,7 @@
 A batch of 32 digits has few positives and negatives; 512 keys of a slowly moving copy of the network add many.
 (Not called queue.py, which would hide Python's own module of that name.)
 
-pip install 'sincere[all]'
+pip install '.[all]'
 """
 
 import copy

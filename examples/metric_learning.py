@@ -1,6 +1,6 @@
 """Train with the trainer, the memory and the tester of pytorch-metric-learning, with SINCERE as the loss.
 
-pip install 'sincere[metric-learning]' scikit-learn
+pip install '.[metric-learning]' scikit-learn
 
 `CrossBatchMemory` contrasts each batch of handwritten digits with the embeddings of earlier ones. The tester computes
 the mean average precision at R: how far up in the list of its neighbours the images of its class are.

@@ -5,7 +5,7 @@ embeddings, and embeds the micro-batches again, each with its part of that gradi
 https://arxiv.org/abs/2101.06983). The gradient is that of the whole batch, and only one micro-batch has a graph at any
 time. `sincere train --micro-batch 64` does this for you.
 
-pip install 'sincere[all]'
+pip install '.[all]'
 """
 
 import torch

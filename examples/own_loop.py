@@ -1,6 +1,6 @@
 """The loss in a training loop of your own: a small network learns scikit-learn's digits in a few seconds.
 
-pip install 'sincere[all]'
+pip install '.[all]'
 python examples/own_loop.py
 """
 

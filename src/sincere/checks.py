@@ -83,7 +83,8 @@ def tensor(caller: str, argument: str, value: object) -> Tensor:
     import torch
 
     if not isinstance(value, torch.Tensor):
-        raise InputTypeError(wording(caller, f"{argument} must be a torch.Tensor", type(value).__name__))
+        remedy = f"; convert them with torch.as_tensor({argument})" if isinstance(value, (list, tuple)) else ""
+        raise InputTypeError(wording(caller, f"{argument} must be a torch.Tensor", f"{type(value).__name__}{remedy}"))
     return value
 
 

@@ -37,6 +37,13 @@ def message(path: Path, **changes: Any) -> str:
     return text.removeprefix(f"{path / 'a.npz'}: ")
 
 
+def test_a_data_set_is_printed_in_one_line(tmp_path: Path) -> None:
+    data = load(tmp_path)
+    counts = f"{len(data.train)} training and {len(data.test)} test images"
+    assert repr(data) == f"Dataset('a': {counts}, {len(data.class_names)} classes)"
+    assert repr(data.train) == f"Samples({len(data.train)} of shape {tuple(data.train.items.shape[1:])})"
+
+
 def images_as(change: Any) -> dict[str, Any]:
     return {name: change(arrays()[name]) for name in PAIRS}
 

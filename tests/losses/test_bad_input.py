@@ -125,12 +125,18 @@ VALUE_ERRORS: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
         "kernel must be one of 'auto', 'dense', 'tiled', 'triton'; got None",
     ),
 }
+LIST = "must be a torch.Tensor; got list; convert them with torch.as_tensor"
 TYPE_ERRORS: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
-    "embeddings as a list": ([[1.0]], Y, {}, "embeddings must be a torch.Tensor; got list"),
+    "embeddings as a list": ([[1.0]], Y, {}, f"embeddings {LIST}(embeddings)"),
     "embeddings as an array": (X.numpy(), Y, {}, "embeddings must be a torch.Tensor; got ndarray"),
     "integer embeddings": (Y[:, None], Y, {}, "embeddings must have a floating-point type; got torch.int64"),
     "complex embeddings": (X.cfloat(), Y, {}, "embeddings must have a floating-point type; got torch.complex64"),
-    "labels as a list": (X, [0] * 6, {}, "labels must be a torch.Tensor; got list"),
+    "labels as a list": (
+        X,
+        [0] * 6,
+        {},
+        "labels must be a torch.Tensor; got list; convert them with torch.as_tensor(labels)",
+    ),
     "float labels": (
         X,
         Y.float(),
@@ -162,7 +168,7 @@ TYPE_ERRORS: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
         "temperature must be a number or a floating-point tensor; got torch.int64",
     ),
     "normalize as text": (X, Y, {"normalize": "no"}, "normalize must be True or False; got 'no'"),
-    "keys as a list": (X, Y, {"keys": [1], "key_labels": KEY_LABELS}, "keys must be a torch.Tensor; got list"),
+    "keys as a list": (X, Y, {"keys": [1], "key_labels": KEY_LABELS}, f"keys {LIST}(keys)"),
     "float key_labels": (
         X,
         Y,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from sincere.report.markup import Html, data_block, escape, join, tag
+from sincere.report.markup import Html, data_block, escape, join, tag, with_code
 
 
 def test_texts_are_escaped_and_markup_is_not() -> None:
@@ -14,6 +14,12 @@ def test_texts_are_escaped_and_markup_is_not() -> None:
     assert inner == "<b>1 &lt; 2 &amp; 3</b>"
     assert tag("p", inner, None, " > ") == "<p><b>1 &lt; 2 &amp; 3</b> &gt; </p>"
     assert join("<", Html("<br>")) == "&lt;<br>"
+
+
+def test_code_in_texts() -> None:
+    assert with_code("run `a < b` or `c`.") == "run <code>a &lt; b</code> or <code>c</code>."
+    assert with_code("a `lone <b>") == "a `lone &lt;b&gt;"
+    assert with_code("none") == "none"
 
 
 def test_attributes() -> None:

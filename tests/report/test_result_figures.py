@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from sincere.evaluation.margins import margin
+from sincere.loss_catalog import COMPARED_LOSSES, RAW_FEATURES
 from sincere.loss_catalog import LOSSES as CATALOG
 from sincere.records.results import MarginAbout
 from sincere.report.evidence import Evidence, read_evidence
@@ -25,7 +27,7 @@ from sincere.report.result_figures import (
     meters_figure,
 )
 from sincere.report.similarity_figure import KINDS, histogram_bars, margin_text, similarity_axis, similarity_figure
-from sincere.report.theme import class_colours, loss_colours
+from sincere.report.theme import ON_DARK, class_colours, loss_colours
 from sincere.workflows.class_table import margin_about
 from tests.report.comparison_folder import CLASSES, LOSSES, chart_rows, make_comparison, make_margin
 
@@ -187,6 +189,10 @@ def test_colours() -> None:
     assert loss_colours(["supcon", "mine", "sincere", "mine"])["supcon"] == CATALOG["supcon"].colour
     named = loss_colours(["sincere", "supcon", "mine", "yours"])
     assert len(set(named.values())) == 4
+    compared = loss_colours([*COMPARED_LOSSES, RAW_FEATURES]).values()
+    for shown in (compared, [ON_DARK.get(colour, colour) for colour in compared]):
+        channels = [np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) for colour in shown]
+        assert min(np.abs(a - b).sum() for a, b in combinations(channels, 2)) > 100
     assert loss_colours(["mine", "mine", "yours"]) == loss_colours(["mine", "yours"])
     for n in (2, 10, 11, 100):
         assert len(set(class_colours(n))) == n

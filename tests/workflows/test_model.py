@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from sincere.cli import main
 from sincere.errors import DataError, InputValueError
 from sincere.evaluation.unknown import SCORES
 from sincere.records.reference import REFERENCE, Reference
+from sincere.report.neighbours_page import Query, neighbours_page
 from tests.workflows.conftest import QUICK
 
 CLASSES = {"dark": 60, "light": 200, "middle": 130}
@@ -253,6 +255,8 @@ def test_nearest_writes_a_page(run: Path, photos: Path, tmp_path: Path, capsys: 
     page = out.read_text()
     assert page.count("<img") == 5
     assert page.count("<figcaption>dark, ") == 4
+    assert f"p_known {float(sincere.load(run).p_known(image)[0]):.2f}: " in page
+    assert "unknown?" not in page  # 12 test images are too few
     assert "script-src &#x27;none&#x27;" in page
     elsewhere = tmp_path / "moved"
     photos.rename(elsewhere)
@@ -396,6 +400,14 @@ def test_unknown_images_are_called_so(score: str, tmp_path: Path) -> None:
     assert float((unknown <= 0.05).double().mean()) > 0.5
     with pytest.raises(InputValueError, match="score must be one of"):
         model.p_known(drawn(3)[0], score="farthest")
+
+
+def test_the_page_of_the_nearest_marks_unknown_images() -> None:
+    pixels = np.zeros((4, 4, 3), np.uint8)
+    known = Query("a.png", "cat", 1.0, 5, 0.5, is_unknown=False, pixels=pixels, nearest=[])
+    page = neighbours_page("run", [known, replace(known, p_known=0.01, is_unknown=True)])
+    assert page.count("unknown? cat: 100% of the votes of the 5 nearest") == 1
+    assert page.count("cat: 100% of the votes") == 2
 
 
 def test_predict_says_unknown(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,6 +62,9 @@ class Samples:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __repr__(self) -> str:
+        return f"Samples({len(self):,} of shape {tuple(self.items.shape[1:])})"
+
     @property
     def are_features(self) -> bool:
         """Whether the items are features, not images."""
@@ -147,6 +150,10 @@ class Dataset:
     origin: Dataset | None = None
     imbalance: float | None = None
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.train):,} training and {len(self.test):,} test {self.noun}"
+        return f"Dataset({self.name!r}: {counts}, {len(self.class_names):,} classes)"
 
     @property
     def noun(self) -> Literal["images", "samples"]:

@@ -48,6 +48,19 @@ def join(*children: Content) -> Html:
     return Html("".join(escape(child) for child in children if child is not None))
 
 
+def with_code(text: str) -> Html:
+    """Return text with what stands in backticks as code.
+
+    Example:
+        >>> with_code("see `a < b`")
+        'see <code>a &lt; b</code>'
+    """
+    *pairs, rest = [escape(part) for part in text.split("`")]
+    if len(pairs) % 2:
+        return escape(text)
+    return join(*(tag("code", part) if i % 2 else part for i, part in enumerate(pairs)), rest)
+
+
 def data_block(identifier: str, content: Any) -> Html:
     """Return JSON for the page's scripts; nothing in it can end the element or start another."""
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))

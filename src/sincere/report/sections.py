@@ -16,7 +16,7 @@ from sincere.report.elements import cell, dot, figure_element, file_links, liste
 from sincere.report.evidence import Evidence, Run, command_of, facts_of
 from sincere.report.figure import Figure
 from sincere.report.map import Plane
-from sincere.report.markup import Html, join, tag
+from sincere.report.markup import Html, join, tag, with_code
 from sincere.report.metric_groups import baseline_rows
 from sincere.report.result_figures import LIVE, MOST_CLASSES, REPULSION
 from sincere.report.tables import few_digits, group_metrics, number, summary_table
@@ -51,7 +51,7 @@ def table(evidence: Evidence, differences: Figure) -> Html:
     parts = [
         scrolling(caption, tag("thead", head), tag("tbody", *body), class_="summary"),
         tag("p", meaning, class_="note"),
-        *(tag("p", _sentence(note), class_="note") for note in results.notes),
+        *(tag("p", with_code(_sentence(note)), class_="note") for note in results.notes),
     ]
     if differences.panels:
         parts += [

@@ -9,10 +9,10 @@ import colorsys
 from collections.abc import Sequence
 from typing import Any
 
-from sincere.loss_catalog import LOSSES
+from sincere.loss_catalog import LOSSES, RAW_FEATURES
 
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#555555"
-SKY, AMBER = "#56B4E9", "#E69F00"
+SKY, AMBER, BROWN = "#56B4E9", "#E69F00", "#A0785A"
 INK, GROUND = "#1B1F24", "#FEFEFE"  # colours of text and background, also for rules and for text on filled cells
 # Replacements on a dark background, where deep colours are hard to see.
 ON_DARK = {
@@ -21,6 +21,7 @@ ON_DARK = {
     GREEN: "#2BC79A",
     PURPLE: "#E3A3C6",
     GREY: "#A9AEB6",
+    BROWN: "#CBA485",
     INK: "#E8EAED",
     GROUND: "#15181C",
 }
@@ -31,7 +32,8 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 def loss_colours(losses: Sequence[str]) -> dict[str, str]:
     """Return the colour of each loss: that of the catalog, or an unused one for an unknown loss."""
     free = iter([SKY, AMBER, GREY] * len(losses))
-    return {loss: LOSSES[loss].colour if loss in LOSSES else next(free) for loss in dict.fromkeys(losses)}
+    known = {name: loss.colour for name, loss in LOSSES.items()} | {RAW_FEATURES: BROWN}
+    return {loss: known[loss] if loss in known else next(free) for loss in dict.fromkeys(losses)}
 
 
 def class_colours(n_classes: int) -> list[str]:

@@ -11,6 +11,8 @@ from sincere.catalog import CLASSIFIERS, UNKNOWN_SCORES
 from sincere.settings.machine import DeviceSettings, DevicesSettings
 from sincere.settings.record import MANY, Choices, Positional, Request, named_folder
 
+FALSE_ALARMS = 0.05  # share of images of known classes that are called unknown
+
 
 class UseRequest(Request):
     """What the verbs that use the model of a run on new images share."""
@@ -48,7 +50,7 @@ class PredictRequest(UseRequest):
     """What is printed."""
     k: int = Field(default=3, ge=1, le=MANY)
     """Number of nearest training images that are listed."""
-    false_alarms: float = Field(default=0.05, ge=0, le=1)
+    false_alarms: float = Field(default=FALSE_ALARMS, ge=0, le=1)
     """Share of images of known classes that may be called unknown by mistake; calibrated on the run's test images."""
     unknown_score: Annotated[str, Choices(UNKNOWN_SCORES)] = "nearest"
     """What makes an image unknown: little similarity to the nearest training image, or a large Mahalanobis distance to
@@ -78,7 +80,8 @@ class EmbedRequest(UseRequest):
 class NearestRequest(UseRequest):
     """Show the training images that are nearest to images, on a page for the browser.
 
-    Thumbnails come from the data of the run; where these are gone, the page has names alone.
+    An image that seems to be of an unknown class is marked as in `predict`. Thumbnails come from the data of the run;
+    where these are gone, the page has names alone.
     """
 
     verb: ClassVar[str] = "nearest"

@@ -17,7 +17,7 @@ from sincere.evaluation.label_issues import find_label_issues
 from sincere.messages import Messages
 from sincere.records.files import write_atomic
 from sincere.records.label_issues import LABEL_ISSUES, MOST_SHOWN, LabelList
-from sincere.workflows.measure import thumbnails
+from sincere.workflows.thumbnails import thumbnails
 
 THUMBNAIL = 64  # pixels
 # Of a search that an evaluation makes by itself, about 10 s on one CPU core: pairs of samples times the multiplications

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import interpolate
 
 from sincere import checks
 from sincere.catalog import METRICS, MULTI_LABEL, load
 from sincere.data.dataset import Dataset, Samples
-from sincere.data.loader import ViewLoader, plain_batches
+from sincere.data.loader import ViewLoader
 from sincere.data.samplers import make_sampler
 from sincere.data.splits import stratified_split
 from sincere.data.views import named_augmentation, view_maker
@@ -36,6 +34,7 @@ from sincere.workflows.advice import train_accuracy
 from sincere.workflows.class_table import class_table, label_table, margin_about
 from sincere.workflows.embedded_data import EmbeddedData, check_finite, embed_part
 from sincere.workflows.run_folder import EMBEDDINGS, PROBES
+from sincere.workflows.thumbnails import thumbnails
 
 PROBE_BATCH = 128  # the paper's
 HELD_OUT = 0.1
@@ -120,7 +119,7 @@ class Measured:
             similarities=neighbours.nearest_similarity[positions].float().cpu().numpy(),
             train_ids=train.ids.cpu().numpy()[voters],
             train_labels=train.labels.cpu().numpy()[voters],
-            thumbnails=None if images.test.are_features else thumbnails(images.test.subset(chosen)),
+            thumbnails=None if images.test.are_features else thumbnails(images.test.subset(chosen), THUMBNAIL),
             train_thumbnails=None if pictured is None else thumbnails(pictured, TRAIN_THUMBNAIL),
             method=method,
             texts=None if texts is None else texts[chosen],
@@ -290,17 +289,3 @@ def first_come(nearest: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[n
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     return rank[inverse.ravel()].reshape(nearest.T.shape).T.copy(), values[order]
-
-
-def thumbnails(images: Samples, side: int = THUMBNAIL) -> NDArray[np.uint8]:
-    """Return small pixels (n, h, w, c); images that are small already stay as they are."""
-
-    def small(pixels: Tensor) -> Tensor:
-        if max(pixels.shape[-2:]) <= side:
-            return pixels
-        resized = interpolate(pixels.float(), (side, side), mode="bilinear", antialias=True)
-        return resized.round().clamp(0, 255).to(torch.uint8)
-
-    # Batch by batch: thousands of photos at their stored size would take gigabytes.
-    pixels = torch.cat([small(batch.inputs.cpu()) for batch in plain_batches(images)])
-    return cast(NDArray[np.uint8], pixels.permute(0, 2, 3, 1).contiguous().numpy())

@@ -15,11 +15,11 @@ from sincere.evaluation.label_neighbours import K
 from sincere.messages import Messages
 from sincere.records.files import write_atomic
 from sincere.report.neighbours_page import PAGE_MARK, Neighbour, Query, neighbours_page
-from sincere.settings.use_requests import NearestRequest
+from sincere.settings.use_requests import FALSE_ALARMS, NearestRequest
 from sincere.training.progress import CountProgress
-from sincere.workflows.measure import thumbnails
 from sincere.workflows.model import SEPARATOR, Model, load
 from sincere.workflows.run_folder import RunFolder
+from sincere.workflows.thumbnails import thumbnails
 from sincere.workflows.trained_model import load_data, stored_settings
 
 SHOWN = 96  # pixels of a thumbnail
@@ -43,6 +43,7 @@ def run_nearest(request: NearestRequest, messages: Messages | None = None) -> Pa
         for positions, outputs in model.outputs(given, skip_bad=request.skip_bad_images, progress=progress):
             nearest = model.neighbours(outputs[:, :dim], k)
             named = model.named(model.classify(outputs, "knn"))
+            fits = model.fit(outputs, "nearest").tolist()
             for row, position in enumerate(positions):
                 rows = nearest.positions[row].numpy()
                 pixels = None if references is None else thumbnails(references.subset(rows), SHOWN)
@@ -52,6 +53,8 @@ def run_nearest(request: NearestRequest, messages: Messages | None = None) -> Pa
                         label=SEPARATOR.join(named[row]),
                         confidence=max(named[row].values()),
                         n_votes=K if model.has_label_sets else N_VOTES,
+                        p_known=fits[row],
+                        is_unknown=fits[row] <= FALSE_ALARMS,
                         pixels=given.pixels(position, (3, SHOWN, SHOWN)),
                         nearest=[
                             Neighbour(
@@ -70,7 +73,7 @@ def run_nearest(request: NearestRequest, messages: Messages | None = None) -> Pa
     messages.note(*given.skipped_note(n_done))
     request.out.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(request.out, neighbours_page(str(request.run), queries))
-    messages.say(str(request.out))
+    messages.say(f"page: {request.out}")
     return request.out
 
 

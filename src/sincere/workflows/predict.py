@@ -89,12 +89,14 @@ def _print_csv(rows: Iterator[Row]) -> None:
 
 def _print_table(rows: list[Row], messages: Messages) -> None:
     table = Table(box=None, header_style="bold")
-    for column in ("file", "label", "confidence", "nearest training images"):
-        table.add_column(column, justify="right" if column == "confidence" else "left", overflow="fold")
+    numbers = ("confidence", "p_known")
+    for column in ("file", "label", *numbers, "nearest training images"):
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     for row in rows[:MOST_SHOWN]:
         near = ", ".join(f"{one['name']} ({one['label']}, {one['similarity']:.2f})" for one in row["nearest"])
         label = f"unknown? ({row['label']})" if row["unknown"] else row["label"]
-        table.add_row(Text(row["file"]), Text(label), f"{row['confidence']:.1%}", Text(near))  # names are no markup
+        shares = f"{row['confidence']:.1%}", f"{row['p_known']:.2f}"
+        table.add_row(Text(row["file"]), Text(label), *shares, Text(near))  # names are no markup
     if rows:
         messages.console.print(table)
     if len(rows) > MOST_SHOWN:
