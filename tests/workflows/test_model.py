@@ -301,8 +301,11 @@ def test_changed_training_images_are_not_shown_as_the_old_ones(
     assert "no thumbnails of the training images: they are other images now" in capsys.readouterr().err
 
 
-def test_names_are_no_markup(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_are_no_markup(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither swallowed nor an error where they look like tags of the terminal's library."""
+    monkeypatch.setenv("COLUMNS", "400")  # no name is folded
     folder = tmp_path / "in"
     folder.mkdir()
     Image.new("RGB", (30, 30)).save(folder / "a[final].png")
