@@ -176,7 +176,7 @@ def _trained_rows(experiment: Experiment) -> list[Row]:
 def _table(table: PaperTable) -> list[Html]:
     head = tag("tr", *(tag("th", title, scope="col") for title in table.header))
     body = [tag("tr", tag("th", row[0].text, scope="row"), *map(cell, row[1:])) for row in table.rows]
-    shown = scrolling(table.title, tag("thead", head), tag("tbody", *body), class_="summary")
+    shown = scrolling(table.title, tag("thead", head), tag("tbody", *body), class_="summary paper")
     return [shown, *(tag("p", note, class_="note") for note in table.notes)]
 
 
