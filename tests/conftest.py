@@ -1,8 +1,9 @@
-"""Shape checks of the kernels' annotations run in the tests only; the installed package never pays for them."""
+"""What holds for all tests: shape checks of the kernels, which the package never pays for, and a cache of their own."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,14 @@ if not runs_bfloat16():
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # one process per core already
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing is read from or written to the cache of the person who runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SINCERE_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
 
 
 @pytest.fixture(autouse=True)

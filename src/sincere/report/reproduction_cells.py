@@ -11,14 +11,16 @@ from sincere.report.tables import Cell, estimate_text, interval
 
 SINCERE, SUPCON = "sincere", "supcon"
 LAST_FIFTH = 0.8  # of the epochs
+NO_BREAK = "\u00a0"  # a space at which no line ends
 NONE = Cell("-")
 
 
 def about(experiment: Experiment) -> tuple[Cell, Cell]:
     """Return the data set and the form of a model, with its number of seeds."""
     n_seeds = len({row.seed for row in experiment.results.rows})
-    seeds = f"{n_seeds} seed{'s' if n_seeds > 1 else ''}"
-    return Cell(data_title(experiment)), Cell(EXPERIMENTS[experiment.recipe].form, detail=seeds)
+    seeds = f"{n_seeds}{NO_BREAK}seed{'s' if n_seeds > 1 else ''}"
+    form = EXPERIMENTS[experiment.recipe].form.replace(" ", NO_BREAK)
+    return Cell(data_title(experiment)), Cell(form, detail=seeds)
 
 
 def data_title(experiment: Experiment) -> str:

@@ -69,7 +69,7 @@ def missing_text(missing: Missing) -> str:
 def _terminal_table(table: PaperTable) -> Table:
     shown = Table(title=table.title, title_justify="left", box=None, header_style="bold", pad_edge=False)
     for number, title in enumerate(table.header):
-        shown.add_column(title, justify="left" if number < 2 else "right", overflow="fold")
+        shown.add_column(title, justify="left" if number < table.n_text_columns else "right", overflow="fold")
     for row in table.rows:
         shown.add_row(*(_terminal_cell(cell) for cell in row))
     return shown
@@ -84,7 +84,8 @@ def _terminal_cell(cell: Cell) -> Text:
 
 def markdown_table(table: PaperTable) -> str:
     """Return a table as Markdown, with its notes below."""
-    lines = [table.header, ["---"] * 2 + ["---:"] * (len(table.header) - 2)]
+    n_text = table.n_text_columns
+    lines = [table.header, ["---"] * n_text + ["---:"] * (len(table.header) - n_text)]
     lines += [[_markdown_cell(cell) for cell in row] for row in table.rows]
     escaped = ([cell.replace("|", r"\|") for cell in line] for line in lines)  # |N| is no end of a cell
     text = "\n".join(f"| {' | '.join(line)} |" for line in escaped)
@@ -174,10 +175,19 @@ def _trained_rows(experiment: Experiment) -> list[Row]:
 
 
 def _table(table: PaperTable) -> list[Html]:
-    head = tag("tr", *(tag("th", title, scope="col") for title in table.header))
-    body = [tag("tr", tag("th", row[0].text, scope="row"), *map(cell, row[1:])) for row in table.rows]
+    n_text = table.n_text_columns
+    columns = [(title, "text" if number < n_text else None) for number, title in enumerate(table.header)]
+    head = tag("tr", *(tag("th", title, scope="col", class_=kind) for title, kind in columns))
+    body = [
+        tag("tr", tag("th", row[0].text, scope="row"), *map(_text_cell, row[1:n_text]), *map(cell, row[n_text:]))
+        for row in table.rows
+    ]
     shown = scrolling(table.title, tag("thead", head), tag("tbody", *body), class_="summary paper")
     return [shown, *(tag("p", note, class_="note") for note in table.notes)]
+
+
+def _text_cell(cell: Cell) -> Html:
+    return tag("td", cell.text, tag("span", cell.detail, class_="detail") if cell.detail else None)
 
 
 def _histograms_section(reproduction: Reproduction, figures: dict[str, Figure]) -> Html:

@@ -30,6 +30,7 @@ from sincere.report.reproduction_contents import CoefficientRange, Reproduction
 from sincere.report.tables import Cell, number
 
 PAPER_BATCH = 1024  # embeddings: 512 images with two views
+NAMES = ("data", "trained on", "measured on", "model", "loss")  # titles of the columns that are text
 PAPER_CLASSES = {"cifar2": 2, "cifar10": 10, "cifar100": 100, "imagenet100": 100}
 
 
@@ -41,7 +42,7 @@ class PaperTable:
         item: What it belongs to, as `sincere reproduce` names it.
         title: What it shows.
         header: Titles of the columns.
-        rows: Cells of each row; the first ones are text.
+        rows: Cells of each row.
         notes: How to read it.
     """
 
@@ -50,6 +51,11 @@ class PaperTable:
     header: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...] = ()
+
+    @property
+    def n_text_columns(self) -> int:
+        """Number of columns with names, which come first; the others have numbers."""
+        return next((i for i, title in enumerate(self.header) if title not in NAMES), len(self.header)) or 1
 
 
 def margins(reproduction: Reproduction) -> list[PaperTable]:
