@@ -29,7 +29,7 @@ from sincere.workflows.reproduce import collect
 ROOT = Path(__file__).parents[1]
 EXTRAS = {  # what each one is for
     "": "the losses and the theory; torch with CUDA is nearly all of it",
-    "all": "`sincere train`, `compare` and the other commands",
+    "all": "`sincere train`, `compare` and the other commands; the estimators for scikit-learn",
     "datasets": "data sets of Hugging Face",
     "export": "ONNX files, the Hugging Face hub",
     "lightning": "`sincere.integrations.lightning`",

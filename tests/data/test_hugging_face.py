@@ -117,6 +117,57 @@ def test_vectors(tmp_path: Path, options: LoadOptions) -> None:
     np.testing.assert_allclose(values, np.array(vector_set(30)["embedding"]), rtol=1e-6)
 
 
+def labelled_vectors(labels: list[int], *, seed: int = 0) -> Any:
+    """Vectors with the classes of a ClassLabel, in which -1 means that the class is not known."""
+    vectors = np.random.default_rng(seed).normal(size=(len(labels), 5)).tolist()
+    kinds = {
+        "embedding": datasets.Sequence(datasets.Value("float64")),
+        "label": datasets.ClassLabel(names=["z", "b", "a"]),
+    }
+    return datasets.Dataset.from_dict({"embedding": vectors, "label": labels}, features=datasets.Features(kinds))
+
+
+def test_vectors_of_an_unknown_class_have_no_label(options: LoadOptions) -> None:
+    known = [0, 2] * 15
+    parts = datasets.DatasetDict({"train": labelled_vectors(known + [-1] * 9), "test": labelled_vectors([0, 2, 2])})
+    data = load_source(parts, options)
+    assert data.class_names == ("z", "a")  # in their order, without the one that nothing has
+    assert data.train.labels.tolist() == [label // 2 for label in known]
+    assert data.test.labels.tolist() == [0, 1, 1]
+    assert data.n_unlabelled == 9
+
+
+def test_a_test_part_without_labels_is_refused(options: LoadOptions) -> None:
+    parts = datasets.DatasetDict({"train": labelled_vectors([0, 2] * 15), "test": labelled_vectors([-1] * 6)})
+    with pytest.raises(DataError, match="test labels must be 0 to 1; got -1"):
+        load_source(parts, options)
+
+
+def test_images_of_an_unknown_class_have_no_label(options: LoadOptions) -> None:
+    train, test = (image_set(n).filter(lambda row: row["label"] != 1) for n in (30, 6))
+    unknown = train.select(range(3)).map(lambda row: {"label": -1}, features=train.features)
+    parts = datasets.DatasetDict({"train": datasets.concatenate_datasets([train, unknown]), "test": test})
+    data = load_source(parts, options)
+    assert data.class_names == ("cat", "frog/toad")
+    assert data.n_unlabelled == 3
+    assert set(data.train.labels.tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch", "transform"])
+def test_the_format_that_rows_are_shown_in_does_not_matter(kind: str, options: LoadOptions, tmp_path: Path) -> None:
+    rows, vectors = image_set(30), vector_set(30)
+    if kind == "transform":
+        shown, shown_vectors = (each.with_transform(lambda batch: {"other": [0]}) for each in (rows, vectors))
+    else:
+        shown, shown_vectors = rows.with_format(kind), vectors.with_format(kind)
+    for plain, formatted in ((rows, shown), (vectors, shown_vectors)):
+        one = load_source(plain, options)
+        other = load_source(formatted, LoadOptions(cache=tmp_path / "other"))
+        assert other.train.labels.tolist() == one.train.labels.tolist()
+        each = np.arange(len(one.train))
+        assert torch.equal(other.train.items.gather(each), one.train.items.gather(each))
+
+
 def test_changed_content_is_noticed(tmp_path: Path, options: LoadOptions) -> None:
     path = saved(tmp_path, "saved")
     before = source_digest(path), load_source(path, options).digest
@@ -149,7 +200,11 @@ def without(column: str) -> Any:
     [
         (
             lambda: without("label"),
-            "a column of labels is missing, called label, labels, class or target",
+            "a column of integer or string labels is missing, called label, labels, class or target",
+        ),
+        (
+            lambda: image_set(12).cast_column("label", datasets.Value("float32")),
+            r"it has image \(PIL.Image.Image\), label \(float32\)",
         ),
         (lambda: without("image"), "a column of images or vectors is missing"),
         (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn.functional import normalize
@@ -93,6 +93,52 @@ def test_training_takes_the_same_course_without_the_callback() -> None:
         make_trainer(2, *callbacks).fit(module, train)
         weights.append(torch.cat([parameter.flatten() for parameter in module.parameters()]))
     assert torch.equal(*weights)
+
+
+def test_a_loader_with_a_generator_of_its_own_takes_the_same_course() -> None:
+    (dataset, test), weights = (loader.dataset for loader in loaders()), []
+    for watched in (False, True):
+        generator = torch.Generator().manual_seed(3)
+        train = DataLoader(dataset, batch_size=100, shuffle=True, generator=generator)
+        module = make_module()
+        torch.manual_seed(1)
+        make_trainer(2, *([LiveKNN(train, DataLoader(test, batch_size=500))] if watched else [])).fit(module, train)
+        weights.append(torch.cat([parameter.flatten() for parameter in module.parameters()]))
+    assert torch.equal(*weights)
+
+
+def test_items_without_a_label_are_left_out() -> None:
+    train, test = loaders()
+    module = make_module()
+    expected = LiveKNN(train, test).measure(module)
+    batches = []
+    for loader in (train, test):
+        images, labels = loader.dataset.tensors  # type: ignore[attr-defined]
+        nothing = torch.where(torch.arange(50) % 2 == 0, -1, -100)
+        mixed = torch.randperm(len(labels) + 50)
+        extended = torch.cat([images, torch.randn(50, 64)])[mixed], torch.cat([labels, nothing])[mixed]
+        batches.append(DataLoader(TensorDataset(*extended), batch_size=100))
+    assert LiveKNN(*batches).measure(module) == pytest.approx(expected)
+
+
+def test_two_of_them_with_others_that_follow_the_accuracy(tmp_path: Path) -> None:
+    train, test = loaders()
+    one, five = LiveKNN(train, test, k=1, name="knn1"), LiveKNN(train, test, every_n_epochs=2)
+    stop, best = EarlyStopping("knn", mode="max", patience=9), ModelCheckpoint(tmp_path, monitor="knn", mode="max")
+    make_trainer(3, one, five, stop, best).fit(make_module(), train, test)
+    assert [epochs for epochs, _ in one.history] == [0, 1, 2, 3]
+    assert [epochs for epochs, _ in five.history] == [0, 2]
+    stored = torch.load(best.best_model_path, weights_only=False)["callbacks"]
+    assert len([key for key in stored if key.startswith("LiveKNN")]) == 2
+
+
+def test_a_checkpoint_holds_the_loss(tmp_path: Path) -> None:
+    train, _ = loaders()
+    module, best = make_module(loss="eps-supinfonce", temperature=0.5, epsilon=0.1), ModelCheckpoint(tmp_path)
+    make_trainer(1, best, limit_train_batches=2).fit(module, train)
+    loaded = ContrastiveModule.load_from_checkpoint(best.best_model_path, network=make_module().network)
+    assert loaded.named_loss.config() == module.named_loss.config()
+    assert torch.equal(loaded.network[0].weight, module.network[0].weight)
 
 
 def test_modes_are_restored() -> None:
@@ -181,8 +227,30 @@ def test_errors() -> None:
         ),
         (
             InputTypeError,
-            "LiveKNN: a batch must be a pair of inputs and labels; got Tensor",
+            "LiveKNN: a batch of references must be a pair of inputs and labels, both tensors; got Tensor",
             lambda: LiveKNN([torch.randn(4, 64)], []).measure(make_module()),
+        ),
+        (
+            InputTypeError,
+            "LiveKNN: a batch of references must be a pair of inputs and labels, both tensors; got list",
+            lambda: LiveKNN([[[torch.randn(4, 64)] * 2, torch.arange(4)]], []).measure(make_module()),
+        ),
+        (
+            InputValueError,
+            "LiveKNN: labels of references must be (n,); got (4, 3)",
+            lambda: LiveKNN([[torch.randn(4, 64), torch.ones(4, 3)]], []).measure(make_module()),
+        ),
+        (
+            InputValueError,
+            "LiveKNN: references must have labelled items each time they are read; got none. Pass a data loader, not "
+            "an iterator",
+            lambda: LiveKNN(iter([]), []).measure(make_module()),
+        ),
+        (
+            InputValueError,
+            "ContrastiveModule: a batch must be inputs with labels (n,), or views of one shape; got (4, 64), (4, 1). "
+            "Override split_batch for others",
+            lambda: make_module().training_step([torch.randn(4, 64), torch.zeros(4, 1)], 0),
         ),
     ]
     for kind, message, call in cases:

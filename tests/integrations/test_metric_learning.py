@@ -24,10 +24,11 @@ from sincere import sincere_loss
 from sincere.errors import InputTypeError, InputValueError, UnsupportedError
 from sincere.integrations.metric_learning import ContrastiveMetricLoss, CrossBatchMemory
 from sincere.loss_catalog import LOSSES
-from tests.losses.problems import OVER_SETS, PAIR_LOSSES, PAIRWISE
+from tests.losses.problems import PAIR_LOSSES, PAIRWISE
 
 Pairs = tuple[Tensor, ...]
 N, M, D = 24, 40, 6
+WITHOUT_PAIRS = [name for name, loss in LOSSES.items() if loss.needs_labels and not loss.is_plain]
 
 
 @pytest.fixture
@@ -102,16 +103,56 @@ def test_without_a_tuple_it_is_the_function(
     torch.testing.assert_close(loss(*batch, ref_emb=references[0], ref_labels=references[1]), with_keys)
 
 
-@pytest.mark.parametrize("name", OVER_SETS)
-def test_a_loss_over_sets_takes_labels_only(
+@pytest.mark.parametrize("name", WITHOUT_PAIRS)
+def test_a_loss_of_another_form_takes_labels_only(
     name: str, batch: tuple[Tensor, Tensor], references: tuple[Tensor, Tensor]
 ) -> None:
-    loss, criterion = ContrastiveMetricLoss(name, temperature=0.2), LOSSES[name].load()(0.2)
-    torch.testing.assert_close(loss(*batch), criterion(*batch))
-    with_keys = criterion(*batch, keys=references[0], key_labels=references[1])
-    torch.testing.assert_close(loss(*batch, None, *references), with_keys)
-    with pytest.raises(UnsupportedError, match=f"{name} is not a loss of this family: it takes labels, no pairs"):
+    """Its value over pairs would be that of another loss."""
+    sizes = {"n_classes": 6, "dim": D} if LOSSES[name].needs_classes else {}
+    made = []
+    for make in (ContrastiveMetricLoss, lambda name, **options: LOSSES[name].load()(**options)):
+        torch.manual_seed(1)  # of the targets, and of the positives that are drawn
+        criterion = make(name, temperature=0.2, **sizes)
+        made.append((criterion, criterion(*batch)))
+    (loss, value), (criterion, expected) = made
+    torch.testing.assert_close(value, expected)
+    if LOSSES[name].needs_classes:
+        with pytest.raises(UnsupportedError, match=f"^ContrastiveMetricLoss: {name} takes no ref_emb; leave it out$"):
+            loss(*batch, None, *references)
+    else:
+        torch.manual_seed(1)
+        with_keys = criterion(*batch, keys=references[0], key_labels=references[1])
+        torch.manual_seed(1)
+        torch.testing.assert_close(loss(*batch, None, *references), with_keys)
+    message = f"^ContrastiveMetricLoss: {name} takes labels, neither pairs nor a reducer$"
+    with pytest.raises(UnsupportedError, match=message):
         loss(*batch, get_all_pairs_indices(batch[1]))
+    with pytest.raises(UnsupportedError, match=message):
+        ContrastiveMetricLoss(name, reducer=reducers.MeanReducer(), **sizes)
+
+
+@pytest.mark.parametrize("name", PAIRWISE)
+def test_labels_that_are_no_class_are_none_in_pairs_and_in_memory(name: str, batch: tuple[Tensor, Tensor]) -> None:
+    labels = batch[1].clone()
+    labels[:4], labels[4:9] = -1, -100
+    expected = LOSSES[name].load()(0.2)(batch[0], labels)
+    loss = ContrastiveMetricLoss(name, temperature=0.2)
+    torch.testing.assert_close(loss(batch[0], labels, get_all_pairs_indices(labels)), expected)
+    mean = ContrastiveMetricLoss(name, temperature=0.2, reducer=reducers.MeanReducer())
+    torch.testing.assert_close(mean(batch[0], labels), expected)
+    memory = CrossBatchMemory(loss, embedding_size=D, memory_size=N)
+    torch.testing.assert_close(memory(batch[0].float(), labels), expected.float())
+    ignoring = ContrastiveMetricLoss(name, reducer=reducers.MeanReducer(), ignore_index=3)
+    torch.testing.assert_close(ignoring(*batch), ContrastiveMetricLoss(name, ignore_index=3)(*batch))
+
+
+def test_references_with_the_same_labels_are_the_same_items_as_theirs(batch: tuple[Tensor, Tensor]) -> None:
+    keys, theirs = torch.randn_like(batch[0]), losses.SupConLoss(0.2)
+    for labels in (batch[1], batch[1].clone()):
+        expected = theirs(*batch, ref_emb=keys, ref_labels=labels)
+        for reducer in (None, reducers.MeanReducer()):
+            ours = ContrastiveMetricLoss("supcon", temperature=0.2, reducer=reducer)
+            torch.testing.assert_close(ours(*batch, ref_emb=keys, ref_labels=labels), expected)
 
 
 def test_supcon_is_theirs_with_their_miner(batch: tuple[Tensor, Tensor]) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
@@ -78,8 +80,9 @@ def test_every_loss_trains(digits: Any, loss: Any) -> None:
     assert model.loss_curve_[-1] < model.loss_curve_[0]
 
 
-def test_random_state_decides_all_and_global_state_nothing(digits: Any) -> None:
-    model = ContrastiveEmbedder(epochs=2, dim=8, random_state=3)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_random_state_decides_all_and_global_state_nothing(digits: Any, loss: str) -> None:
+    model = ContrastiveEmbedder(loss, epochs=2, dim=8, random_state=3)
     torch.manual_seed(1)
     before = torch.get_rng_state()
     first = model.fit_transform(digits[0], digits[2])
@@ -88,6 +91,60 @@ def test_random_state_decides_all_and_global_state_nothing(digits: Any) -> None:
     np.testing.assert_array_equal(clone(model).fit_transform(digits[0], digits[2]), first)
     other = clone(model).set_params(random_state=4).fit_transform(digits[0], digits[2])
     assert not np.allclose(other, first)
+
+
+def test_threads_do_not_share_random_numbers(digits: Any) -> None:
+    model, before = ContrastiveEmbedder(epochs=1, dim=4, random_state=3), torch.get_rng_state()
+    expected = clone(model).fit_transform(digits[0], digits[2])
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: clone(model).fit_transform(digits[0], digits[2]), range(12)))
+    assert all(np.allclose(one, expected) for one in found)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_data_frames_out(digits: Any) -> None:
+    train, test, labels, _ = digits
+    pipeline = make_pipeline(StandardScaler(), ContrastiveClassifier(epochs=2, random_state=0))
+    expected = pipeline.fit(train, labels).predict(test)
+    framed = clone(pipeline).set_output(transform="pandas").fit(pd.DataFrame(train).add_prefix("f"), labels)
+    np.testing.assert_array_equal(framed.predict(pd.DataFrame(test).add_prefix("f")), expected)
+    assert isinstance(framed.transform(pd.DataFrame(test).add_prefix("f")), pd.DataFrame)
+
+
+def test_what_surrounds_a_fit_does_not_matter(digits: Any) -> None:
+    model = ContrastiveEmbedder(epochs=1, dim=4, random_state=3)
+    expected = clone(model).fit_transform(digits[0], digits[2])
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.no_grad():
+            found = clone(model).fit(digits[0], digits[2]).transform(digits[0])
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert found.shape == expected.shape  # other weights: they are drawn in the default type
+
+
+def test_features_of_any_size(digits: Any) -> None:
+    model = ContrastiveClassifier(epochs=3, dim=4, random_state=3)
+    expected = clone(model).fit(digits[0], digits[2]).predict(digits[1])
+    for size in (1e160, 1e-160):
+        found = clone(model).fit(digits[0] * size, digits[2]).predict(digits[1] * size)
+        assert np.mean(found == expected) > 0.99
+
+
+def test_nearly_all_features_may_be_dropped(digits: Any) -> None:
+    assert np.isfinite(ContrastiveEmbedder(epochs=1, feature_dropout=0.9985).fit(*digits[::2]).loss_curve_).all()
+
+
+def test_no_row_has_a_positive() -> None:
+    message = "ContrastiveClassifier: y must have a class with two rows, because a row alone has no positive; got 20"
+    with pytest.raises(InputValueError, match=message):
+        ContrastiveClassifier(epochs=1).fit(np.random.default_rng(0).normal(size=(20, 4)), np.arange(20))
+
+
+def test_a_classifier_that_is_set_later_is_checked(fitted: ContrastiveClassifier, digits: Any) -> None:
+    model = pickle.loads(pickle.dumps(fitted)).set_params(classifier="nearest")
+    with pytest.raises(InputValueError, match="classifier must be one of 'knn', 'dino', 'lightly', 'means'"):
+        model.predict(digits[1])
 
 
 def test_grid_search_is_no_worse_than_the_default(digits: Any) -> None:
@@ -117,6 +174,15 @@ def test_grid_search_is_no_worse_than_the_default(digits: Any) -> None:
         ({"classifier": "linear"}, InputValueError, "classifier must be one of 'knn', 'dino', 'lightly', 'means'"),
         ({"loss": "infonce", "n_views": 1}, InputValueError, "infonce needs n_views of at least 2"),
         ({"learning_rate": 1e30}, InputValueError, "the loss must stay finite"),
+        ({"loss": 3}, InputTypeError, "loss must be the name of a loss, or a callable; got int"),
+        (
+            {"loss": SupConLoss},
+            InputTypeError,
+            "loss must be the name of a loss, or a callable; got the class",
+        ),
+        ({"loss_options": {"temperature": 1.0}}, InputValueError, "loss_options must not hold the temperature"),
+        ({"loss_options": {"reduction": "none"}}, InputValueError, "reduction must be 'mean' or 'sum'"),
+        ({"loss_options": {"epsilon": 1.0}}, InputTypeError, "epsilon"),
     ],
 )
 def test_bad_parameters(digits: Any, parameters: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -170,6 +170,8 @@ def test_unknown_and_missing_loggers(data: str, tmp_path: Path, monkeypatch: pyt
         sincere.train(data=data, out=tmp_path / "run", log=["mlflo"], **QUICK)
     with pytest.raises(InputTypeError, match="loggers must be loggers of Lightning or Lightning Fabric; got str"):
         sincere.train(data=data, out=tmp_path / "run", loggers=["tensorboard"], **QUICK)  # type: ignore[list-item]
+    with pytest.raises(InputTypeError, match="loggers must be a list of loggers of Lightning"):
+        sincere.train(data=data, out=tmp_path / "run", loggers=CSVLogger(tmp_path), **QUICK)  # type: ignore[arg-type]
     monkeypatch.setattr("sincere.training.loggers.find_spec", lambda name: None)
     with pytest.raises(InputValueError, match=r"lightning is not installed; run pip install 'sincere\[wandb\]'"):
         sincere.train(data=data, out=tmp_path / "run", log=["wandb"], **QUICK)

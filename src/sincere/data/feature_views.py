@@ -39,7 +39,7 @@ def one_feature_view(features: Tensor, rng: CounterRNG, *, dropout: float) -> Te
         n, n_versions, _ = features.shape
         version = (rng.uniform("version") * n_versions).long().clamp_(max=n_versions - 1)
         features = features[torch.arange(n, device=features.device), version]
-    n_dropped = round(dropout * LEVELS)
+    n_dropped = min(round(dropout * LEVELS), LEVELS - 1)  # of features that are all dropped nothing could be scaled up
     if not n_dropped:
         return features
     kept = _random_bytes(rng, features.shape[1]) >= n_dropped

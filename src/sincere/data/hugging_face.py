@@ -24,7 +24,7 @@ from sincere.data.dataset import Dataset
 from sincere.data.image_files import files_dataset
 from sincere.data.listing import FileList, file_facts, file_list, files_below, listing_digest
 from sincere.data.load_options import LoadOptions
-from sincere.data.named_arrays import NamedArray, encode_labels, split_by_class
+from sincere.data.named_arrays import NamedArray, encode_labels, split_by_class, without_unused
 from sincere.data.parquet import FEATURES, LABELS, TEST, TRAIN, VALIDATION, load_parquet
 from sincere.errors import DataError, MissingPackageError, first_line
 from sincere.records.npz import read_arrays, write_arrays
@@ -86,7 +86,7 @@ class HuggingFaceData:
         """
         train, test, notes = _chosen_parts(self.name, self.parts)
         features = train.features
-        labels = _column(self.name, features, LABELS, "labels", _is_label)
+        labels = _column(self.name, features, LABELS, "integer or string labels", _is_label)
         if (vectors := _find(features, FEATURES, _is_vector)) is not None:
             return self._vectors(train, test, vectors, labels, options)
         images = _column(self.name, features, IMAGES, "images or vectors", _is_image)
@@ -95,7 +95,9 @@ class HuggingFaceData:
         found = [self._written(part, rows, images, labels, options) for part, rows in parts]
         root = Path(self.name)
         stored = [NamedArray(root, f"column {labels!r}", values) for _, values in found]
-        class_names = None if names is None else NamedArray(root, "class names", np.array(names))
+        class_names = None
+        if names is not None:
+            stored, class_names = without_unused(stored, NamedArray(root, "class names", np.array(names)))
         encoded, known = encode_labels(root, stored, class_names, noun="image")
         files = [files for files, _ in found]
         both = [labelled_files(*each) for each in zip((TRAIN, TEST), files, encoded, strict=False)]
@@ -124,12 +126,12 @@ class HuggingFaceData:
 
     def _vectors(self, train: Any, test: Any, vectors: str, labels: str, options: LoadOptions) -> Dataset:
         """Return a column of vectors as a data set of features, through a .parquet in the cache."""
-        path = self._entry(options, vectors, labels)
+        path = self._entry(options, vectors, labels, part="vectors")
         file = path / f"{Path(self.name).name}.parquet"
         if not file.is_file():
             with new_entry(path) as work:
                 _write_vectors(self.name, {TRAIN: train, TEST: test}, vectors, labels, work / file.name)
-        return load_parquet(file, options)
+        return load_parquet(file, options, class_names=getattr(train.features[labels], "names", None))
 
 
 def load_saved(path: Path, options: LoadOptions) -> Dataset:
@@ -223,13 +225,14 @@ def _column(name: str, features: Mapping[str, Any], names: tuple[str, ...], what
     found = _find(features, names, fits)
     if found is None:
         wanted = f"{', '.join(names[:-1])} or {names[-1]}"
-        raise DataError(f"{name}: a column of {what} is missing, called {wanted}; it has {', '.join(features)}")
+        held = [f"{column} ({getattr(kind, 'dtype', type(kind).__name__)})" for column, kind in features.items()]
+        raise DataError(f"{name}: a column of {what} is missing, called {wanted}; it has {', '.join(held)}")
     return found
 
 
 def _rows(name: str, rows: Any, *columns: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows with these columns, images as they are encoded."""
-    chosen = rows.select_columns(list(columns))
+    """Yield the rows with these columns as they are stored, images as they are encoded."""
+    chosen = rows.with_format(None).select_columns(list(columns))
     for column in columns:
         if _is_image(chosen.features[column]):
             chosen = chosen.cast_column(column, datasets.Image(decode=False))
@@ -260,17 +263,16 @@ def _write_images(name: str, rows: Any, images: str, labels: str, folder: Path) 
 
 
 def _write_vectors(name: str, parts: Mapping[str, Any], vectors: str, labels: str, path: Path) -> None:
-    """Write rows in blocks; labels of a ClassLabel by their names."""
+    """Write rows in blocks."""
     writer = None
     try:
         for part, rows in parts.items():
             if rows is None:
                 continue
-            names, block = getattr(rows.features[labels], "names", None), list[dict[str, Any]]()
+            block = list[dict[str, Any]]()
             split = {"split": part} if parts[TEST] is not None else {}
             for row in _rows(name, rows, vectors, labels):
-                label = row[labels] if names is None else names[row[labels]]
-                block.append({"features": row[vectors], "label": label, **split})
+                block.append({"features": row[vectors], "label": row[labels], **split})
                 if len(block) == ROWS:
                     writer, block = _appended(writer, block, path), []
             if block:

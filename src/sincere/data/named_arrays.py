@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -111,6 +111,21 @@ def encode_labels(
         for part_texts, (_, inverse) in zip(texts, found, strict=True)
     ]
     return encoded, tuple(index)
+
+
+def without_unused(parts: Sequence[NamedArray], class_names: NamedArray) -> tuple[list[NamedArray], NamedArray]:
+    """Return integer labels (n,) and class names without the names that no label has; -1 stays "no label".
+
+    Labels without a name leave everything as it is, for `encode_labels` to refuse.
+    """
+    labels = [part.values.astype(np.int64) for part in parts]
+    used = np.unique(np.concatenate(labels))
+    used = used[used >= 0]
+    if len(used) and used[-1] >= len(class_names.values):
+        return list(parts), class_names
+    numbers = [np.where(values < 0, values, np.searchsorted(used, values)) for values in labels]
+    kept = [replace(part, values=values) for part, values in zip(parts, numbers, strict=True)]
+    return kept, replace(class_names, values=class_names.values[used])
 
 
 def _label_sets(

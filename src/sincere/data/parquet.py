@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 from sincere.data.dataset import Dataset
 from sincere.data.feature_arrays import LONGEST_TEXT, FeaturePart, Rows, features_dataset, finite_float32
 from sincere.data.load_options import LoadOptions
-from sincere.data.named_arrays import LONGEST_LABEL, NamedArray
+from sincere.data.named_arrays import LONGEST_LABEL, NamedArray, without_unused
 from sincere.errors import DataError, MissingPackageError, first_line
 
 try:
@@ -30,10 +32,16 @@ TRAIN, TEST, VALIDATION = "train", "test", ("val", "validation")
 BATCH = 8192  # rows that are read at a time
 
 
-def load_parquet(path: Path, settings: LoadOptions) -> Dataset:
+def load_parquet(path: Path, settings: LoadOptions, *, class_names: Sequence[str] | None = None) -> Dataset:
     """Load and check a .parquet.
 
     Features are lists of numbers, all of one length; labels are integers or strings. Messages count rows from 0.
+
+    Args:
+        path: The file.
+        settings: How to load it.
+        class_names: Names of the classes that integers number; those that no row has are dropped. Without, the numbers
+            are the names.
 
     Raises:
         DataError: A column is missing, or has a wrong type or value.
@@ -46,8 +54,12 @@ def load_parquet(path: Path, settings: LoadOptions) -> Dataset:
     except Exception as error:  # on damaged files pyarrow raises errors of many kinds
         raise DataError(f"{path}: is not a readable .parquet ({first_line(error)})") from error
     rows, notes = (None, ()) if split is None else _split_rows(split)
+    names = None
+    if class_names is not None:
+        (labels,), names = without_unused([part.labels], NamedArray(path, "class names", np.array(class_names)))
+        part = replace(part, labels=labels)
     remedy = f"add a column {SPLIT!r} with {TRAIN} and {TEST}"
-    return features_dataset(path.stem, part, rows=rows, notes=notes, remedy=remedy, options=settings)
+    return features_dataset(path.stem, part, class_names=names, rows=rows, notes=notes, remedy=remedy, options=settings)
 
 
 def has_images(path: Path) -> bool:

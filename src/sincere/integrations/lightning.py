@@ -19,7 +19,7 @@ from torch.nn.functional import normalize
 from torch.optim import AdamW, Optimizer
 
 from sincere import checks
-from sincere.errors import InputTypeError, MissingPackageError, missing_package
+from sincere.errors import InputTypeError, InputValueError, MissingPackageError, missing_package
 from sincere.evaluation.neighbours import find_neighbours
 from sincere.integrations.named_loss import NamedLoss, stack_views
 from sincere.loss_catalog import DEFAULT_LOSS
@@ -37,7 +37,8 @@ class ContrastiveModule(LightningModule):
     A batch is a pair of inputs and labels, as torch's data loaders make it. Inputs are a tensor, or a list or tuple of
     tensors: the views of each item, which go through the network one after the other. Views may come without labels if
     the loss is "infonce". For a learning rate schedule, override `configure_optimizers`; for other batches,
-    `split_batch`.
+    `split_batch`. A checkpoint holds the loss and its options: `ContrastiveModule.load_from_checkpoint(path,
+    network=network)`.
 
     Args:
         network: Maps inputs (n, ...) to embeddings (n, d).
@@ -61,6 +62,7 @@ class ContrastiveModule(LightningModule):
         **options: Any,
     ) -> None:
         super().__init__()
+        self.save_hyperparameters(ignore=("network", "optimizer"))
         self.network = network
         self.named_loss = NamedLoss(type(self).__name__, loss, temperature, options)
         self._make_optimizer = optimizer or partial(AdamW, lr=1e-3)
@@ -83,10 +85,23 @@ class ContrastiveModule(LightningModule):
         return self._make_optimizer(self.parameters())
 
     def split_batch(self, batch: Any) -> tuple[Sequence[Tensor], Tensor | None]:
-        """Return the views of a batch, each (n, ...), and its labels (n,) or None."""
+        """Return the views of a batch, each (n, ...), and its labels (n,) or None.
+
+        Raises:
+            InputValueError: It is neither a pair of inputs and labels (n,) nor views of one shape.
+        """
         pair = isinstance(batch, list | tuple) and len(batch) == 2 and isinstance(batch[1], Tensor)
         inputs, labels = batch if pair and batch[1].ndim == 1 else (batch, None)
-        return (inputs if isinstance(inputs, list | tuple) else [inputs]), labels
+        views = inputs if isinstance(inputs, list | tuple) else [inputs]
+        if len({view.shape if isinstance(view, Tensor) else type(view) for view in views}) > 1:
+            requirement = "a batch must be inputs with labels (n,), or views of one shape"
+            got = ", ".join(
+                str(checks.shape(view)) if isinstance(view, Tensor) else type(view).__name__ for view in views
+            )
+            raise InputValueError(
+                checks.wording(type(self).__name__, requirement, got, "Override split_batch for others")
+            )
+        return views, labels
 
     def _step(self, batch: Any, name: str) -> Tensor:
         views, labels = self.split_batch(batch)
@@ -100,17 +115,19 @@ class LiveKNN(Callback):
     """Measures k-NN accuracy before the training and after its epochs, and logs it.
 
     The k nearest references vote, weighted by cosine similarity, as in `sincere evaluate`; the result is exact. The
-    embedding is what the module's `forward` returns, in evaluation mode. Random numbers of the training are left as
+    embedding is what the module's `forward` returns, in evaluation mode. Items with label -1 or -100, which mean "no
+    label", are left out. Random numbers of the training, those of a data loader's own generator included, are left as
     they are, so that it takes the same course without the callback. In a distributed training every process measures
     the same, on all items of both data loaders.
 
     Args:
-        references: Batches of inputs and labels whose embeddings vote, such as a data loader without augmentation. It
-            may shuffle, but must be iterable again and again.
+        references: Batches of inputs and labels (n,) whose embeddings vote, such as a data loader without augmentation.
+            It may shuffle, but must be iterable again and again.
         queries: Batches of held-out inputs and labels.
         k: Number of neighbours that vote.
-        every_n_epochs: Measure after every n epochs.
-        name: Name in the log, for `ModelCheckpoint(monitor=...)`, `EarlyStopping` and loggers.
+        every_n_epochs: Measure after every n epochs. In those between, the last value is logged again.
+        name: Name in the log, for `ModelCheckpoint(monitor=...)`, loggers and `EarlyStopping`, which must come after
+            this callback in the trainer's list.
 
     Attributes:
         history: Pairs of the number of epochs so far and the accuracy; the first one is (0, before the training).
@@ -141,23 +158,30 @@ class LiveKNN(Callback):
         """Measure and log the accuracy."""
         epochs = trainer.current_epoch + 1
         if epochs % self.every_n_epochs == 0:
-            accuracy = self.measure(pl_module)
-            self.history.append((epochs, accuracy))
-            pl_module.log(self.name, accuracy, prog_bar=True)
+            self.history.append((epochs, self.measure(pl_module)))
+        pl_module.log(self.name, self.history[-1][1], prog_bar=True)  # what stops or saves by it needs it each epoch
 
     def measure(self, pl_module: LightningModule) -> float:
         """Return the fraction of queries that their k nearest references classify correctly."""
         training = [(module, module.training) for module in pl_module.modules()]
+        generators = [(own, own.get_state()) for own in _generators(self.references, self.queries)]
         with isolate_rng(), torch.no_grad():
             pl_module.eval()
             try:
-                references, reference_labels = self._embed(pl_module, self.references)
-                queries, labels = self._embed(pl_module, self.queries)
+                references, reference_labels = self._embed(pl_module, "references", self.references)
+                queries, labels = self._embed(pl_module, "queries", self.queries)
             finally:
                 for module, mode in training:  # a frozen part may be in evaluation mode, and remains so
                     module.training = mode
+                for own, state in generators:
+                    own.set_state(state)
         found = find_neighbours(queries, labels, references, reference_labels, ks=(self.k,))
         return float((found.predictions[self.k] == labels).double().mean())
+
+    @property
+    def state_key(self) -> str:
+        """What tells it from other callbacks of this class in a checkpoint."""
+        return self._generate_state_key(name=self.name, k=self.k)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint holds."""
@@ -167,13 +191,28 @@ class LiveKNN(Callback):
         """Continue the history of a checkpoint."""
         self.history = [(int(epochs), float(accuracy)) for epochs, accuracy in state_dict["history"]]
 
-    def _embed(self, pl_module: LightningModule, batches: Iterable[Any]) -> tuple[Tensor, Tensor]:
+    def _embed(self, pl_module: LightningModule, name: str, batches: Iterable[Any]) -> tuple[Tensor, Tensor]:
+        """Return embeddings (n, d) and labels (n,) of all items that have a label."""
+        caller = type(self).__name__
         embeddings, labels = [], []
         for batch in batches:
-            if not isinstance(batch, list | tuple) or len(batch) != 2:
-                requirement = "a batch must be a pair of inputs and labels"
-                raise InputTypeError(checks.wording(type(self).__name__, requirement, type(batch).__name__))
+            if not isinstance(batch, list | tuple) or len(batch) != 2 or not all(isinstance(x, Tensor) for x in batch):
+                requirement = f"a batch of {name} must be a pair of inputs and labels, both tensors"
+                raise InputTypeError(checks.wording(caller, requirement, type(batch).__name__))
             inputs, targets = pl_module.transfer_batch_to_device(batch, pl_module.device, 0)
-            embeddings.append(normalize(pl_module(inputs).flatten(1).float(), dim=1))
-            labels.append(targets)
+            if targets.ndim != 1:
+                raise InputValueError(checks.wording(caller, f"labels of {name} must be (n,)", checks.shape(targets)))
+            known = (targets != -1) & (targets != -100)
+            embeddings.append(normalize(pl_module(inputs).flatten(1).float(), dim=1)[known])
+            labels.append(targets[known])
+        if not sum(map(len, labels)):
+            requirement = f"{name} must have labelled items each time they are read"
+            raise InputValueError(checks.wording(caller, requirement, "none", "Pass a data loader, not an iterator"))
         return torch.cat(embeddings), torch.cat(labels)
+
+
+def _generators(*loaders: Any) -> list[torch.Generator]:
+    """Return the random generators that data loaders and their samplers have of their own."""
+    parts = [part for loader in loaders for part in (loader, getattr(loader, "sampler", None))]
+    found = [getattr(part, "generator", None) for part in parts]
+    return [own for own in found if isinstance(own, torch.Generator)]

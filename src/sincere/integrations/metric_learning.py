@@ -28,6 +28,8 @@ try:
 except ModuleNotFoundError as error:
     raise MissingPackageError(missing_package("sincere.integrations.metric_learning", error)) from error
 
+UNLABELLED = -1
+
 
 class ContrastiveMetricLoss(losses.BaseMetricLossFunction):  # type: ignore[misc]
     """A loss of this package as a loss of pytorch-metric-learning.
@@ -39,8 +41,10 @@ class ContrastiveMetricLoss(losses.BaseMetricLossFunction):  # type: ignore[misc
         P_i = {p: (i, p) is a positive pair}    N_i = {n: (i, n) is a negative pair}
         loss_i = mean over p in P_i of log(e^s_ip + sum over n in N_i of e^s_in) - s_ip    (SINCERE)
 
-    and the loss is the mean over the anchors that have a positive. A pair that occurs twice counts once. Pairs are
-    n x m masks, so that time and memory are O(n m), whatever the miner returns.
+    and the loss is the mean over the anchors that have a positive. A pair that occurs twice counts once. Labels mean
+    what they mean in the function: an item labelled -1 has no positive, one labelled `ignore_index` takes no part,
+    whatever pairs a miner or a memory makes of them. Pairs are n x m masks, so that time and memory are O(n m). Losses
+    that choose among the positives, or weigh them in another way, take neither pairs nor a reducer.
 
     Args:
         loss: Name of the loss in `sincere.loss_catalog.LOSSES`, one that takes labels.
@@ -55,6 +59,7 @@ class ContrastiveMetricLoss(losses.BaseMetricLossFunction):  # type: ignore[misc
 
     Raises:
         InputTypeError, InputValueError: There is no such loss or option, or a value is out of range.
+        UnsupportedError: The loss takes no reducer.
     """
 
     def __init__(
@@ -81,6 +86,8 @@ class ContrastiveMetricLoss(losses.BaseMetricLossFunction):  # type: ignore[misc
         )
         self.named_loss = NamedLoss(caller, loss, temperature, options)
         self.reduces_anchors = reducer is not None
+        if self.reduces_anchors:
+            self._formula()
 
     def get_default_distance(self) -> Any:
         """Return what embeddings are compared by, for the library's records."""
@@ -102,9 +109,9 @@ class ContrastiveMetricLoss(losses.BaseMetricLossFunction):  # type: ignore[misc
 
         Raises:
             InputTypeError, InputValueError: There are neither labels nor pairs, or they do not fit the embeddings.
-            UnsupportedError: Pairs were given to a loss whose formula is not known here, or that has a group.
+            UnsupportedError: A reducer, pairs or references were given to a loss that does not take them.
         """
-        caller = self.named_loss.caller
+        caller, takes_keys = self.named_loss.caller, not self.named_loss.entry.needs_classes
         for argument, rows in (("embeddings", embeddings), ("ref_emb", ref_emb)):
             if checks.float_rows(caller, argument, rows).ndim != 2:
                 raise InputValueError(checks.wording(caller, f"{argument} must have shape (n, d)", checks.shape(rows)))
@@ -112,26 +119,34 @@ class ContrastiveMetricLoss(losses.BaseMetricLossFunction):  # type: ignore[misc
             requirement = "labels must be given where there is no indices_tuple, and ref_labels with ref_emb"
             raise InputTypeError(checks.wording(caller, requirement, None))
         itself = ref_emb is embeddings and ref_labels is labels
+        if not itself and not takes_keys:
+            raise UnsupportedError(f"{caller}: {self.named_loss.name} takes no ref_emb; leave it out")
         if indices_tuple is None and not self.reduces_anchors:
             keys = {} if itself else {"keys": ref_emb, "key_labels": ref_labels}
+            if ref_labels is labels and not itself:  # for the library, row i of both is then the same item
+                keys["anchor_index"] = torch.arange(len(embeddings), device=embeddings.device)
             loss = self.named_loss.criterion(embeddings, labels, **keys)
             return _result(loss, None, "already_reduced")
+        formula = self._formula()
         if indices_tuple is None:
-            positives, negatives = _masks_of_labels(labels, ref_labels, itself)
+            positives, negatives = _masks_of_labels(labels, ref_labels, ref_labels is labels)
         else:
             pairs = convert_to_pairs(indices_tuple, labels, ref_labels)
             positives, negatives = self._masks_of_pairs(pairs, len(embeddings), len(ref_emb), embeddings.device)
-        losses = self._anchor_losses(embeddings, None if itself else ref_emb, positives, negatives)
+        if labels is not None and ref_labels is not None:
+            positives, negatives = self._without_unlabelled(positives, negatives, labels, ref_labels)
+        losses = self._anchor_losses(embeddings, None if itself else ref_emb, positives, negatives, formula)
         has_positive = positives.any(dim=1)
         if self.reduces_anchors:
             anchors = has_positive.nonzero().squeeze(1)
             return _result(losses[anchors], anchors, "element") if len(anchors) else self.zero_losses()
         return _result(losses.sum() / has_positive.sum().clamp_min(1), None, "already_reduced")
 
-    def _anchor_losses(self, embeddings: Tensor, keys: Tensor | None, positives: Tensor, negatives: Tensor) -> Tensor:
+    def _anchor_losses(
+        self, embeddings: Tensor, keys: Tensor | None, positives: Tensor, negatives: Tensor, formula: Formula
+    ) -> Tensor:
         """Return the loss of each anchor over its own positives and negatives, 0 without a positive."""
         criterion: Any = self.named_loss.criterion
-        formula = self._formula()
         dtype = statistics_dtype(
             embeddings.dtype if keys is None else torch.promote_types(embeddings.dtype, keys.dtype)
         )
@@ -147,11 +162,19 @@ class ContrastiveMetricLoss(losses.BaseMetricLossFunction):  # type: ignore[misc
         own = {parameter.name: getattr(criterion, parameter.name) for parameter in entry.hyper_parameters}
         formula = entry.formula(**own)
         caller, name = self.named_loss.caller, self.named_loss.name
-        if formula is None:
-            raise UnsupportedError(f"{caller}: {name} is not a loss of this family: it takes labels, no pairs")
+        if formula is None or not formula.is_plain:
+            raise UnsupportedError(f"{caller}: {name} takes labels, neither pairs nor a reducer")
         if getattr(criterion, "group", None) is not None:
             raise UnsupportedError(f"{caller}: group is not supported with pairs; leave out the miner or the group")
         return formula
+
+    def _without_unlabelled(
+        self, positives: Tensor, negatives: Tensor, labels: Tensor, ref_labels: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the masks without positives of unlabelled anchors, and without items that are to be ignored."""
+        criterion: Any = self.named_loss.criterion
+        taking_part = (labels != criterion.ignore_index)[:, None] & (ref_labels != criterion.ignore_index)
+        return positives & taking_part & (labels != UNLABELLED)[:, None], negatives & taking_part
 
     def _masks_of_pairs(self, pairs: tuple[Tensor, ...], n: int, m: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return which pairs a miner has made positive and which negative (n, m)."""
@@ -181,8 +204,8 @@ class CrossBatchMemory(losses.CrossBatchMemory):  # type: ignore[misc]
 
 
 def _masks_of_labels(labels: Any, ref_labels: Any, itself: bool) -> tuple[Tensor, Tensor]:
-    """Return which pairs are positive and which negative (n, m); the label -1 matches nothing."""
-    same = (labels[:, None] == ref_labels) & (labels[:, None] != -1)
+    """Return which pairs are positive and which negative (n, m)."""
+    same = (labels[:, None] == ref_labels) & (labels[:, None] != UNLABELLED)
     others = torch.ones_like(same)
     if itself:
         others.fill_diagonal_(False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from threading import Lock
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -19,8 +20,9 @@ from sincere import checks
 from sincere.catalog import CLASSIFIERS, load
 from sincere.data.feature_views import make_feature_views
 from sincere.data.samplers import ShuffleSampler
-from sincere.errors import InputValueError
-from sincere.loss_catalog import DEFAULT_LOSS, LOSSES, find_loss
+from sincere.errors import InputTypeError, InputValueError
+from sincere.integrations.named_loss import NamedLoss
+from sincere.loss_catalog import DEFAULT_LOSS, LOSSES
 from sincere.models.heads import mlp
 from sincere.training.optimizers import OptimizerSettings, make_optimizer
 from sincere.training.schedules import learning_rate_factor, warmup_steps
@@ -31,6 +33,7 @@ FEW_FEATURES = 32  # below that, each feature counts and none is dropped
 DROPOUT = 0.2
 ENOUGH_STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 500, 10, 100
 LEAST_HIDDEN = 128
+_GLOBAL_GENERATOR = Lock()  # of torch, which all threads share
 
 
 class ContrastiveEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -39,11 +42,12 @@ class ContrastiveEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     A network with one hidden layer is trained by AdamW with a cosine schedule. In each step a random fifth of the
     features of a row is set to 0, in two ways: these are its views. Features should have similar scales: put a
     `StandardScaler` before it where they do not. With the same `random_state`, the result is the same on one machine.
+    As in the classifiers of scikit-learn, every label is a class, -1 included; leave out rows without a label.
 
     Args:
-        loss: Name of a loss (sincere, supcon, eps-supinfonce, infonce), or a callable from embeddings (n, views, dim)
-            and labels (n,) to a loss.
-        temperature: Temperature of the loss.
+        loss: Name of a loss in `sincere.loss_catalog.LOSSES` (sincere, supcon, eps-supinfonce, infonce ...), or a
+            callable from embeddings (n, views, dim) and labels (n,) to a loss.
+        temperature: Temperature of a loss given by name.
         loss_options: Further options of a loss given by name, such as {"epsilon": 0.1}.
         dim: Dimension of the embedding.
         hidden: Number of hidden units. None: as many as features, at least 128.
@@ -53,7 +57,7 @@ class ContrastiveEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         weight_decay: Weight decay.
         feature_dropout: Fraction of the features that each view sets to 0. None: 0.2, or 0 for fewer than 32 features.
         n_views: Number of views of each row. None: 2, or 1 without dropout.
-        random_state: Seed of the weights, the batches and the views, or a generator.
+        random_state: Seed of the weights, the batches and the views, or a `numpy.random.RandomState`.
         device: Device to train on, such as "cuda".
 
     Attributes:
@@ -107,7 +111,7 @@ class ContrastiveEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         """Learn the embedding of features X (n, d) from the classes y (n,).
 
         Raises:
-            InputValueError: A parameter is wrong, or there is one class only.
+            InputTypeError, InputValueError: A parameter is wrong, there is one class only, or no row has a positive.
         """
         features, targets = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(targets)
@@ -115,13 +119,18 @@ class ContrastiveEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         self.classes_, labels = np.unique(targets, return_inverse=True)
         if len(self.classes_) < 2:
             raise InputValueError(checks.wording(self._caller, "y must have at least two classes", "1 class"))
-        self.scale_ = float(np.sqrt(np.mean(np.square(features)))) or 1.0
+        largest = float(np.abs(features).max()) or 1.0  # the squares of large features would overflow
+        self.scale_ = largest * float(np.sqrt(np.mean(np.square(features / largest)))) or 1.0
         self._n_features_out = self.dim
         self._train(torch.from_numpy((features / self.scale_).astype(np.float32)), labels.astype(np.int64))
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the embeddings (n, dim) of features X (n, d), of unit length."""
+        return self._embed(X)
+
+    def _embed(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return the embeddings as an array, whatever `set_output` makes of those of `transform`."""
         check_is_fitted(self)
         features = validate_data(self, X, dtype=np.float64, reset=False)
         network = self.network_  # in float64: a row does not depend on the rows that it is embedded with
@@ -154,16 +163,21 @@ class ContrastiveEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         if dropout is not None and checks.number(caller, "feature_dropout", dropout, least=0.0) >= 1:
             raise InputValueError(checks.wording(caller, "feature_dropout must be at least 0 and below 1", dropout))
 
-    def _criterion(self, n_classes: int) -> Criterion:
+    def _criterion(self, n_classes: int) -> NamedLoss | Criterion:
         """Return the loss as a function of embeddings (n, views, dim) and labels (n,)."""
-        if callable(self.loss):
+        caller, options = self._caller, dict(self.loss_options or {})
+        if isinstance(self.loss, type) or not (isinstance(self.loss, str) or callable(self.loss)):
+            got = f"the class {self.loss.__name__}" if isinstance(self.loss, type) else type(self.loss).__name__
+            raise InputTypeError(checks.wording(caller, "loss must be the name of a loss, or a callable", got))
+        if not isinstance(self.loss, str):
             return self.loss
-        find_loss(self.loss, caller=self._caller)
-        sizes = {"n_classes": n_classes, "dim": self.dim} if LOSSES[self.loss].needs_classes else {}
-        criterion = LOSSES[self.loss].load()(self.temperature, **sizes, **(self.loss_options or {})).to(self.device)
-        if LOSSES[self.loss].needs_labels:
-            return criterion  # type: ignore[no-any-return]
-        return lambda embeddings, labels: criterion(embeddings)
+        if "temperature" in options:
+            requirement = "loss_options must not hold the temperature, which is a parameter of its own"
+            raise InputValueError(checks.wording(caller, requirement, options["temperature"]))
+        sizes = (
+            {"n_classes": n_classes, "dim": self.dim} if self.loss in LOSSES and LOSSES[self.loss].needs_classes else {}
+        )
+        return NamedLoss(caller, self.loss, self.temperature, {**sizes, **options}).to(self.device)
 
     def _views(self, n_features: int) -> tuple[float, int]:
         """Return the dropout and the number of views."""
@@ -176,14 +190,21 @@ class ContrastiveEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             raise InputValueError(checks.wording(self._caller, requirement, f"{n_views} and {dropout}"))
         return dropout, n_views
 
+    @torch.enable_grad()
     def _train(self, features: Tensor, labels: NDArray[np.int64]) -> None:
         """Set `network_`, in float64 on the CPU, and `loss_curve_`."""
         n, n_features = features.shape
         criterion, (dropout, n_views) = self._criterion(int(labels.max()) + 1), self._views(n_features)
+        if n_views == 1 and isinstance(criterion, NamedLoss) and np.bincount(labels).max() < 2:
+            requirement = "y must have a class with two rows, because a row alone has no positive"
+            raise InputValueError(checks.wording(self._caller, requirement, f"{n} classes of one row"))
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        with torch.random.fork_rng(devices=[]):
+        with _GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = mlp(n_features, self.dim, hidden=self.hidden or max(n_features, LEAST_HIDDEN)).to(self.device)
+            network = mlp(n_features, self.dim, hidden=self.hidden or max(n_features, LEAST_HIDDEN))
+        network = network.to(self.device, torch.float32)
+        drawing: Any = criterion.criterion if isinstance(criterion, NamedLoss) else None
+        draws = getattr(drawing, "draw", 0) is None  # it would take its numbers from the global generator
         chosen = OptimizerSettings("adamw", self.learning_rate, weight_decay=self.weight_decay)
         optimizer = make_optimizer(network, chosen)
         sampler = ShuffleSampler(labels, min(self.batch_size, n), seed=seed)
@@ -197,6 +218,8 @@ class ContrastiveEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             factor = learning_rate_factor(step, n_steps, warmup_steps(n_steps, sampler.n_batches))
             for group in optimizer.param_groups:
                 group["lr"] = group["peak"] * factor
+            if draws:
+                drawing.draw = (seed + step) % np.iinfo(np.int32).max
             loss = criterion(network(views.flatten(0, 1)).view(*views.shape[:2], -1), classes[rows])
             optimizer.zero_grad()
             loss.backward()
@@ -228,7 +251,7 @@ class ContrastiveClassifier(ClassifierMixin, ContrastiveEmbedder):  # type: igno
         weight_decay: Weight decay.
         feature_dropout: Fraction of the features that each view sets to 0.
         n_views: Number of views of each row.
-        random_state: Seed of the weights, the batches and the views, or a generator.
+        random_state: Seed of the weights, the batches and the views, or a `numpy.random.RandomState`.
         device: Device to train on.
 
     Attributes:
@@ -285,15 +308,16 @@ class ContrastiveClassifier(ClassifierMixin, ContrastiveEmbedder):  # type: igno
         Raises:
             InputValueError: A parameter is wrong, or there is one class only.
         """
-        checks.choice(self._caller, "classifier", self.classifier, [name for name in CLASSIFIERS if name != "linear"])
+        self._check_classifier()
         super().fit(X, y)
-        self.embeddings_ = self.transform(X)
+        self.embeddings_ = self._embed(X)
         self.labels_ = np.searchsorted(self.classes_, np.asarray(y).ravel())
         return self
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the share of the votes of each class (n, n_classes); rows sum to 1. They are not calibrated."""
-        queries, references = torch.from_numpy(self.transform(X)), torch.from_numpy(self.embeddings_)
+        self._check_classifier()
+        queries, references = torch.from_numpy(self._embed(X)), torch.from_numpy(self.embeddings_)
         labels = torch.from_numpy(self.labels_)
         classifier = load(cast(str, CLASSIFIERS[self.classifier].target))
         found = classifier.probabilities(queries, references, labels, len(self.classes_))
@@ -305,3 +329,6 @@ class ContrastiveClassifier(ClassifierMixin, ContrastiveEmbedder):  # type: igno
         shares = self.predict_proba(X)
         predicted: NDArray[Any] = self.classes_[shares.argmax(axis=1)]
         return predicted
+
+    def _check_classifier(self) -> None:
+        checks.choice(self._caller, "classifier", self.classifier, [name for name in CLASSIFIERS if name != "linear"])

@@ -52,6 +52,9 @@ def check_loggers(names: Iterable[str], objects: Sequence[Any] = (), *, caller: 
         for package in PACKAGES[checks.choice(caller, "log", name, LOGGERS)]:
             if find_spec(package) is None:
                 raise InputValueError(f"{caller}: {package} is not installed; run pip install 'sincere[{name}]'")
+    if not isinstance(objects, list | tuple):
+        requirement = "loggers must be a list of loggers of Lightning or Lightning Fabric"
+        raise InputTypeError(checks.wording(caller, requirement, type(objects).__name__))
     for logger in objects:
         if not all(callable(getattr(logger, name, None)) for name in ("log_metrics", "log_hyperparams", "finalize")):
             requirement = "loggers must be loggers of Lightning or Lightning Fabric"
