@@ -154,6 +154,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "--config", "missing.toml"], "sincere: missing.toml: no such file\n"),
         (["train", "--temprature", "1"], "sincere: train: unknown option: --temprature"),
         (["train", "--temprature", "1"], "Did you mean --temperature?\n"),
+        (["train", "--lr", "1"], "unknown option: --lr. Did you mean --learning-rate?\n"),
         (
             ["train", "--epochs", "many"],
             "sincere: train: epochs must be an integer; got 'many'\n",

@@ -289,6 +289,11 @@ def test_names_that_steer_a_terminal_are_shown_as_escapes(tmp_path: Path) -> Non
     assert data.class_names == ("\\x1b[31mred", "caf\\udce9")
 
 
+def unsorted(root: Path) -> None:
+    make_tree(root.parent / "sorted", n_classes=1)
+    (root.parent / "sorted" / "class0").rename(root)
+
+
 def only_bad_tests(root: Path) -> None:
     make_tree(root / "train")
     make_tree(root / "test", per_class=1)
@@ -300,6 +305,11 @@ def only_bad_tests(root: Path) -> None:
     ("make", "message"),
     [
         (lambda root: make_tree(root, n_classes=1), "{root}: at least two class folders are needed; got 1"),
+        (
+            unsorted,
+            "{root}: at least two class folders are needed; got 0; its images lie directly in it: sort them into one "
+            "folder for each class, or give the folder above",
+        ),
         (lambda root: (make_tree(root) / "class3").mkdir(), "{root}/class3: class folder without any image"),
         (
             lambda root: make_tree(root / "train"),

@@ -124,7 +124,9 @@ def test_a_listed_file_that_is_missing_is_a_bad_image(
     with pytest.raises(DataError, match="cannot be read as an image"):
         load_source(name, settings(tmp_path, size=8))
     data = load_source(name, settings(tmp_path, size=8, skip_bad_images=True))
-    assert data.notes == ("1 of 4 train images could not be read and were left out",)
+    [note] = data.notes
+    assert note.startswith("1 of 4 train images could not be read and were left out: ")
+    assert note.endswith(str(train[0].relative_to(tmp_path / "sets")).split("/", 1)[1])
     missing = {"pets": 2}.get(name, 0)  # its list does not follow the names
     assert data.train.ids.tolist() == [i for i in range(4) if i != missing], "ids count what is listed"
 

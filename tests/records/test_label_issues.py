@@ -21,8 +21,9 @@ def made() -> LabelList:
     pixels = np.zeros((M, 8, 8, 3), dtype=np.uint8)
     texts = np.array(["a.png", "\x1b[31m.png", "\udcff.png", "d.png"])
     return LabelList(
-        100, 7, 5, "features", "digest", 3, positions, positions % 2, positions % 3, positions / 10, pixels, texts
-    )
+        100, 7, 5, "features", "digest", 3, positions, positions % 2, positions % 3, positions / 10, positions > 1,
+        pixels, texts,
+    )  # fmt: skip
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -31,8 +32,9 @@ def test_round_trip(tmp_path: Path) -> None:
     assert (again.n_samples, again.n_issues, again.k, again.basis, again.data, again.epochs) == (
         100, 7, 5, "features", "digest", 3,
     )  # fmt: skip
-    for name in ("ids", "labels", "suggested", "agreement", "thumbnails", "texts"):
+    for name in ("ids", "labels", "suggested", "agreement", "is_test", "thumbnails", "texts"):
         np.testing.assert_array_equal(getattr(again, name), getattr(made(), name))
+    assert [again.part(i) for i in range(M)] == ["training", "training", "test", "test"]
     assert again.name(1) == r"\x1b[31m.png"
     with pytest.raises(FileNotFoundError):
         LabelList.read(tmp_path / "nowhere", 3)
@@ -58,6 +60,8 @@ def test_round_trip(tmp_path: Path) -> None:
         ("agreement", np.full(M, np.nan)),
         ("agreement", np.full(M, 1.1)),
         ("agreement", np.zeros(M, dtype=np.int64)),
+        ("is_test", np.zeros(M, dtype=np.int64)),
+        ("is_test", np.zeros(M + 1, dtype=np.bool_)),
         ("thumbnails", np.zeros((M, 8, 8, 2), dtype=np.uint8)),
         ("thumbnails", np.zeros((M + 1, 8, 8, 1), dtype=np.uint8)),
         ("thumbnails", np.zeros((M, 8, 999, 1), dtype=np.uint8)),

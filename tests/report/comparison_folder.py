@@ -103,7 +103,7 @@ def make_comparison(
 def write_labels(
     run: Path, *, n: int = 3, pixels: bool = True, texts: Sequence[str] | None = None, **more: Any
 ) -> None:
-    """Write the list of `n` training samples whose label may be wrong into the folder of a run."""
+    """Write the list of `n` samples whose label may be wrong into the folder of a run."""
     first = np.arange(min(n, MOST_SHOWN))
     content: dict[str, Any] = {
         "n_samples": 1438,
@@ -116,6 +116,7 @@ def write_labels(
         "labels": first % 10,
         "suggested": (first + 1) % 10,
         "agreement": first / 100,
+        "is_test": first % 2 == 1,
         "thumbnails": np.full((len(first), 8, 8, 1), 90, dtype=np.uint8) if pixels else None,
         "texts": None if texts is None else _repeated(texts, len(first)),
     }

@@ -32,10 +32,7 @@ def test_the_list_of_the_first_run(folder: Path) -> None:
     write_labels(folder / "runs" / "sincere-0")
     write_labels(folder / "runs" / "supcon-0", n=9)
     text = section(folder)
-    assert (
-        "Of 1,438 training images, 3 have another label than most of their 71 nearest neighbours by embeddings of "
-        in text
-    )
+    assert "Of 1,438 images, 3 have another label than most of their 71 nearest neighbours by embeddings of " in text
     assert "SINCERE, seed 0" in text
     assert "a reason to look, not to relabel" in text
     assert "Embeddings that were trained on wrong labels hide many of them." in text
@@ -43,6 +40,7 @@ def test_the_list_of_the_first_run(folder: Path) -> None:
     assert text.count('<img src="data:image/png;base64,') == 3
     assert "#5001" in text
     assert "<td>two</td>" in text
+    assert (text.count("<td>training</td>"), text.count("<td>test</td>")) == (2, 1)
     assert "2.0%" in text
     assert "runs/sincere-0/label_issues.csv" in text
     page = write_report(folder, figures=False).read_text(encoding="utf-8")

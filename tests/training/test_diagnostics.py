@@ -41,6 +41,8 @@ def test_a_healthy_epoch_has_no_warning() -> None:
 def test_stuck_and_collapsed_have_a_remedy() -> None:
     stuck = warnings(row(loss=5.99), warmup_epochs=10)["stuck"]
     assert stuck.startswith("the loss 5.990 is still at its chance level 6.000: try a longer warm-up")
+    alone = warnings(row(loss=0.003, chance=0.003, floor=0.0), warmup_epochs=10)["stuck"]
+    assert alone.endswith("hardly any sample of a batch is of another class than most; add samples of other classes")
     collapsed = warnings(row(noise_similarity=0.97), warmup_epochs=10)["collapsed"]
     assert "mean similarity of 0.97: the embeddings collapse; try a lower learning rate" in collapsed
     assert warnings(row(noise_similarity=None), warmup_epochs=10) == {}

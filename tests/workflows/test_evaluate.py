@@ -20,10 +20,12 @@ from sincere.evaluation.probe import Probe
 from sincere.records.arrays import PER_IMAGE, EmbeddingMap, PerImage
 from sincere.records.files import EVALUATION_LOCK, locked
 from sincere.records.npz import read_arrays, write_arrays
+from sincere.records.reference import Reference
 from sincere.records.results import Results
 from sincere.workflows import results as results_module
 from sincere.workflows.measure import first_come
 from sincere.workflows.run_folder import EMBEDDINGS, NAMES, PROBES
+from tests.data.made_sets import picture
 from tests.workflows.conftest import QUICK, blobs
 
 
@@ -195,6 +197,23 @@ def test_a_negative_margin_is_reported_as_negative(finished: Path, tmp_path: Pat
     assert results.rows[0].metrics["knn1"].estimate < 0.5
 
 
+def test_a_corrected_label_draws_another_split_and_the_note_counts_what_was_learned(tmp_path: Path) -> None:
+    photos, run = tmp_path / "photos", tmp_path / "run"
+    for label in range(2):
+        (photos / f"{label}").mkdir(parents=True)
+        for i in range(40):
+            picture(photos / f"{label}" / f"{label}-{i:02d}.png", 40 + 100 * label + i)
+    sincere.train(data=photos, encoder="small", size=8, out=run, **QUICK)
+    sincere.evaluate(run, metrics=("knn",), report=False, quiet=True)
+    trained_on = set(Reference.read(run).texts)
+    (photos / "1" / "1-07.png").rename(photos / "0" / "1-07.png")
+    results = sincere.evaluate(run, metrics=("knn",), report=False, quiet=True)
+    learned = len(trained_on & set(sincere.load_dataset(str(photos), size=8).test.texts))
+    assert learned > 0, "the split is the same: the test shows nothing"
+    note = next(note for note in results.notes if note.startswith("these are not the images"))
+    assert f"{learned} of the 16 test images were training images of the run" in note
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -214,7 +233,12 @@ def test_bad_settings(options: dict[str, object], message: str, finished: Path, 
 
 def test_bad_folders_and_data(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(tmp_path / "nothing")]) == 2
-    assert capsys.readouterr().err.endswith("nothing: holds no run; config.toml is missing\n")
+    assert capsys.readouterr().err.endswith("nothing: does not exist\n")
+    (tmp_path / "photos-sincere-0").mkdir()
+    assert main(["evaluate", str(tmp_path / "photos")]) == 2
+    assert capsys.readouterr().err.endswith(f"photos: does not exist; did you mean {tmp_path}/photos-sincere-0?\n")
+    assert main(["evaluate", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.endswith(": holds no run; config.toml is missing\n")
     assert main(["evaluate"]) == 2
     assert capsys.readouterr().err == "sincere: evaluate: RUN is missing; put it before the options\n"
     assert main(["transfer", str(tmp_path)]) == 2

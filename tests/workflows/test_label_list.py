@@ -17,24 +17,26 @@ from sincere.workflows import label_list
 from sincere.workflows.label_list import is_cheap
 from tests.workflows.conftest import QUICK
 
-WRONG = (4, 40)
+WRONG, WRONG_IN_TEST = (4, 40), 7
 
 
 @pytest.fixture(scope="module")
 def features(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Three clusters with two wrong labels."""
+    """Three clusters with two wrong labels in training, and one in the test part."""
     path = tmp_path_factory.mktemp("features") / "data.npz"
     generator = np.random.default_rng(0)
     labels = np.arange(150) % 3
     vectors = np.eye(3)[labels] @ generator.normal(size=(3, 6)) + 0.2 * generator.normal(size=(150, 6))
     wrong = labels.copy()
     wrong[list(WRONG)] = (labels[list(WRONG)] + 1) % 3
+    test_labels = labels[:30].copy()
+    test_labels[WRONG_IN_TEST] = (labels[WRONG_IN_TEST] + 1) % 3
     texts = {f"{part}_texts": np.array([f"{part} {i}" for i in range(n)]) for part, n in (("train", 150), ("test", 30))}
     arrays = {
         "train_features": vectors,
         "train_labels": wrong,
         "test_features": vectors[:30],
-        "test_labels": labels[:30],
+        "test_labels": test_labels,
     }
     np.savez(path, **arrays, **texts)
     return str(path)
@@ -48,11 +50,14 @@ def test_evaluate_lists_what_the_command_lists(features: str, tmp_path: Path) ->
     run = tmp_path / "run"
     sincere.train(data=features, out=run, **QUICK)
     sincere.evaluate(run, resamples=100, quiet=True)
-    assert {row[0] for row in rows(run)} == {f"train {i}" for i in WRONG}
+    assert {(row[0], row[4]) for row in rows(run)} == {
+        *((f"train {i}", "training") for i in WRONG),
+        (f"test {WRONG_IN_TEST}", "test"),
+    }
     found = LabelList.read(run, 3)
-    assert (found.basis, found.n_samples, found.n_issues, found.thumbnails) == ("features", 150, 2, None)
+    assert (found.basis, found.n_samples, found.n_issues, found.thumbnails) == ("features", 180, 3, None)
     page = (run / "report.html").read_text(encoding="utf-8")
-    assert "2 have another label than most of their 25 nearest neighbours by features" in page
+    assert "3 have another label than most of their 30 nearest neighbours by features" in page
     assert "train 40" in page
     before = (run / LABEL_ISSUES).read_text()
     assert main(["labels", str(run), "--quiet"]) == 0
@@ -67,7 +72,7 @@ def test_images_are_compared_by_embeddings(finished: Path, tmp_path: Path) -> No
     shutil.copytree(finished, run)
     sincere.evaluate(run, resamples=100, quiet=True, report=False)
     found = LabelList.read(run, 3)
-    assert (found.basis, found.n_samples, found.epochs) == ("embeddings", 60, 4)
+    assert (found.basis, found.n_samples, found.epochs) == ("embeddings", 90, 4)
     before = [getattr(found, name).tolist() for name in ("ids", "labels", "suggested", "agreement")]
     assert len(rows(run)) == found.n_issues
     assert main(["labels", str(run), "--quiet"]) == 0

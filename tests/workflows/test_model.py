@@ -256,7 +256,10 @@ def test_nearest_writes_a_page(run: Path, photos: Path, tmp_path: Path, capsys: 
     assert page.count("<img") == 5
     assert page.count("<figcaption>dark, ") == 4
     assert f"p_known {float(sincere.load(run).p_known(image)[0]):.2f}: " in page
-    assert "unknown?" not in page  # 12 test images are too few
+    assert "unknown?" not in page
+    assert "12 test images are too few" in capsys.readouterr().err
+    assert main(["nearest", str(run), image, "--false-alarms", "1", "--out", str(out)]) == 0
+    assert "unknown?" in out.read_text()
     assert "script-src &#x27;none&#x27;" in page
     elsewhere = tmp_path / "moved"
     photos.rename(elsewhere)
@@ -366,9 +369,9 @@ def test_wrong_labels_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[s
     sincere.train(data=tmp_path / "data.npz", out=run, **QUICK)
     capsys.readouterr()
     assert main(["labels", str(run)]) == 0
-    assert "2 of 150 training samples have another label" in capsys.readouterr().out
+    assert "2 of 180 samples have another label" in capsys.readouterr().out
     rows = list(csv.reader((run / "label_issues.csv").open()))
-    assert rows[0] == ["name", "label", "suggested", "agreement"]
+    assert rows[0] == ["name", "label", "suggested", "agreement", "part"]
     assert sorted(row[:3] for row in rows[1:]) == [
         ["item 4", str(wrong[4]), str(labels[4])],
         ["item 40", str(wrong[40]), str(labels[40])],
@@ -381,7 +384,7 @@ def test_labels_of_a_trained_encoder(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(run, folder)
     assert main(["labels", str(folder), "--quiet"]) == 0
-    assert (folder / "label_issues.csv").read_text().startswith("name,label,suggested,agreement\n")
+    assert (folder / "label_issues.csv").read_text().startswith("name,label,suggested,agreement,part\n")
     sincere.evaluate(folder, quiet=True, report=False)
     assert (folder / "label_issues.csv").exists()
 
@@ -425,7 +428,8 @@ def test_predict_says_unknown(run: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert rows["1"]["unknown"]
     assert rows["0.2"]["unknown"] == (rows["0.2"]["p_known"] <= 0.2)
     assert main(["predict", str(run), str(tmp_path), "--false-alarms", "1"]) == 0
-    assert "unknown?" in capsys.readouterr().out
+    assert "unknown?" in (shown := capsys.readouterr().out)
+    assert "1 of 1 image seems to be of an unknown class (p_known of 1 or less)" in shown
     assert main(["predict", str(run), str(tmp_path), "--false-alarms", "1.5"]) == 2
 
 

@@ -12,7 +12,16 @@ from pathlib import Path
 from types import GenericAlias, NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
-from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter, Token, UnusedCliTokensError
+from cyclopts import (
+    App,
+    CycloptsError,
+    Group,
+    MissingArgumentError,
+    Parameter,
+    Token,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 from cyclopts.completion import CompletionContext
 from pydantic import SkipValidation
 
@@ -59,7 +68,7 @@ def given_settings(record: type[Request], arguments: Sequence[str]) -> dict[str,
     try:
         _, bound, _ = app.parse_args(list(arguments), exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        raise InputValueError(f"{record.verb}: {_one_line(error, arguments)}") from None
+        raise InputValueError(f"{record.verb}: {_one_line(error, arguments, record)}") from None
     flags = dict(bound.arguments)
     for name, value in flags.items():
         if value == ():
@@ -175,8 +184,10 @@ def _paths(context: CompletionContext) -> list[str]:
     return [f"{prefix}{path.name}{'/' if path.is_dir() else ''}" for path in matches]
 
 
-def _one_line(error: CycloptsError, arguments: Sequence[str]) -> str:
+def _one_line(error: CycloptsError, arguments: Sequence[str], record: type[Request]) -> str:
     """Return what is wrong with the command line."""
+    if isinstance(error, UnknownOptionError) and (meant := _abbreviated(error.token.keyword or "", record)):
+        return f"unknown option: {error.token.keyword}. Did you mean {' or '.join(meant)}?"
     if isinstance(error, MissingArgumentError) and error.argument is not None:
         name = error.argument.name
         if name in arguments:
@@ -187,6 +198,13 @@ def _one_line(error: CycloptsError, arguments: Sequence[str]) -> str:
         return f"unexpected argument {error.unused_tokens[0]!r}; --help lists the options"
     message = " ".join(str(error).split()).removesuffix(".")
     return f"{message[:1].lower()}{message[1:]}"
+
+
+def _abbreviated(option: str, record: type[Request]) -> list[str]:
+    """Return the options whose words begin with the letters of one: --learning-rate for --lr."""
+    letters = option.removeprefix("--")
+    names = [setting.name for setting in record.settings() if not setting.positional]
+    return [f"--{name.replace('_', '-')}" for name in names if "".join(word[0] for word in name.split("_")) == letters]
 
 
 def _as_given(kind: Any, tokens: Sequence[Token]) -> Any:

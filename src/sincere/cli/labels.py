@@ -1,4 +1,4 @@
-"""`sincere labels`: list training images whose label may be wrong."""
+"""`sincere labels`: list images whose label may be wrong."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sincere.settings.use_requests import LabelsRequest
 
 
 def main(arguments: list[str]) -> None:
-    """List training images whose label may be wrong."""
+    """List images whose label may be wrong."""
     request = parse_request(LabelsRequest, arguments)
     from sincere.workflows.labels import run_labels
 

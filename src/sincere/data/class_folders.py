@@ -117,7 +117,12 @@ def class_files(root: Path, part: str, names: tuple[str, ...] | None = None) -> 
         if len(set(names)) < len(names):
             raise DataError(f"{top}: two class folders have the same name: {_first_duplicate(folder_names)}")
     if len(names) < 2:
-        raise DataError(f"{top}: at least two class folders are needed; got {len(names)}")
+        remedy = ""
+        if not names and files_below(root, part):
+            remedy = (
+                "; its images lie directly in it: sort them into one folder for each class, or give the folder above"
+            )
+        raise DataError(f"{top}: at least two class folders are needed; got {len(names)}{remedy}")
     label_of = {name: label for label, name in enumerate(names)}
     paths, labels = list[bytes](), list[int]()
     for folder, name in zip(folders, folder_names, strict=True):

@@ -6,6 +6,7 @@ Training and test images are decoded in the same way, so that equal files give e
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -45,6 +46,7 @@ SMALL_SIDE = 32  # pixels: the paper's
 PHOTO_SIDE = 64  # pixels from which on images count as photos
 LARGEST_DEFAULT = 160  # pixels
 STATISTICS = "statistics.npz"
+MOST_NAMED = 3  # files in a note
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +107,10 @@ def files_dataset(
         notes = (*notes, *loaded.notes)
         if len(good) < n_files:
             part = source.labelled.part
-            skipped = f"{n_files - len(good)} of {n_files} {part} images could not be read and were left out"
+            bad = np.setdiff1d(np.arange(n_files), good)[:MOST_NAMED]
+            named = ", ".join(printable(os.fsdecode(name)) for name in source.labelled.files.names[bad].tolist())
+            named += ", ..." if n_files - len(good) > MOST_NAMED else ""
+            skipped = f"{n_files - len(good)} of {n_files} {part} images could not be read and were left out: {named}"
             notes = (*notes, skipped)
         labelled_images = all_samples(loaded.images, source.labelled.labels[good], ids=source.labelled.ids[good])
         names = np.char.decode(source.labelled.files.names[good], "utf-8", "surrogateescape")

@@ -27,7 +27,7 @@ from sincere.models.weights import (
     suited_spec,
     with_input,
 )
-from sincere.records.files import read_json, write_json
+from sincere.records.files import check_folder_exists, read_json, write_json
 from sincere.records.model import ModelSpec
 from sincere.records.tensors import read_tensors, write_tensors
 
@@ -323,6 +323,7 @@ def load_spec(folder: Path) -> ModelSpec:
     try:
         return ModelSpec.model_validate(read_json(folder / SPEC, remedy=REMEDY))
     except FileNotFoundError as error:
+        check_folder_exists(folder)
         raise DataError(f"{folder}: holds no model; {SPEC} is missing") from error
     except ValidationError as error:
         reason = first_line(error)

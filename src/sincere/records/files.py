@@ -14,6 +14,7 @@ import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,21 @@ def _flush(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def check_folder_exists(folder: Path) -> None:
+    """Raise if a folder that should be read does not exist.
+
+    Raises:
+        DataError: It does not; the message names a folder beside it with a similar name, if there is one.
+    """
+    if folder.exists():
+        return
+    beside = [path.name for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
+    longer = [name for name in beside if folder.name and name.startswith(folder.name)]
+    near = sorted(longer) or get_close_matches(folder.name, beside, n=1)
+    hint = f"; did you mean {folder.parent / near[0]}?" if near else ""
+    raise DataError(f"{folder}: does not exist{hint}")
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:

@@ -16,6 +16,7 @@ from sincere.records.npz import read_arrays, write_arrays
 
 LABEL_ISSUES, LABEL_LIST = "label_issues.csv", "label_issues.npz"
 MOST_SHOWN = 20  # samples in a report
+PARTS = ("training", "test")
 REMEDY = "find them again with `sincere labels`"
 _COUNTS = ("n_samples", "n_issues", "k", "epochs")
 _TEXTS = ("basis", "data")
@@ -23,10 +24,10 @@ _TEXTS = ("basis", "data")
 
 @dataclass(frozen=True, eq=False)
 class LabelList:
-    """The training samples of a run whose label is the most doubtful, at most 20.
+    """The training and test samples of a run whose label is the most doubtful, at most 20.
 
     Attributes:
-        n_samples: Number of training samples.
+        n_samples: Number of samples.
         n_issues: Number of those whose label may be wrong.
         k: Number of neighbours that voted on each label.
         basis: What neighbours were searched by: "features" or "embeddings".
@@ -36,6 +37,7 @@ class LabelList:
         labels: Their labels (m,).
         suggested: Labels that most of the neighbours have (m,).
         agreement: Share of the neighbours' votes for the sample's own label (m,).
+        is_test: Whether each is of the test part (m,).
         thumbnails: Pixels (m, h, w, c), uint8, c = 1 or 3; None where the samples are features.
         texts: A text or path for each (m,); None without.
     """
@@ -50,12 +52,17 @@ class LabelList:
     labels: NDArray[np.int64]
     suggested: NDArray[np.int64]
     agreement: NDArray[np.float64]
+    is_test: NDArray[np.bool_]
     thumbnails: NDArray[np.uint8] | None = None
     texts: NDArray[np.str_] | None = None
 
     def name(self, i: int) -> str:
         """Return the file name or text of a sample, or # and its id."""
         return sample_name(None if self.texts is None else self.texts[i], self.ids[i])
+
+    def part(self, i: int) -> str:
+        """Return which part a sample is of."""
+        return PARTS[int(self.is_test[i])]
 
     def write(self, folder: Path) -> None:
         """Write label_issues.npz."""
@@ -99,6 +106,7 @@ class LabelList:
         share = self.agreement
         _check(path, "agreement", share.shape == (m,) and share.dtype.kind == "f")
         _check(path, "agreement", bool(((share >= 0) & (share <= 1 + 1e-6)).all()))
+        _check(path, "is_test", self.is_test.shape == (m,) and self.is_test.dtype.kind == "b")
         if self.thumbnails is not None:
             _check(path, "thumbnails", is_pictures(self.thumbnails) and len(self.thumbnails) == m)
         if self.texts is not None:

@@ -35,7 +35,7 @@ class Run:
         config: Text of config.toml, or the settings in the row where there is none.
         manifest: Content of manifest.json; empty where there is none.
         problems: Messages on missing or damaged files, by file name.
-        labels: Training samples whose label may be wrong; None where they were not looked for.
+        labels: Samples whose label may be wrong; None where they were not looked for.
     """
 
     row: Row

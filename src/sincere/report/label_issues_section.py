@@ -25,7 +25,7 @@ def listed_run(evidence: Evidence) -> Run | None:
 
 
 def label_issues(evidence: Evidence) -> Html | None:
-    """Return the most doubtful training labels of one run; None for a transfer, which does not look for them."""
+    """Return the most doubtful labels of one run; None for a transfer, which does not look for them."""
     run = listed_run(evidence)
     if run is None:
         return None
@@ -33,7 +33,7 @@ def label_issues(evidence: Evidence) -> Html | None:
     if run.labels is None:
         trained = next((one for one in evidence.runs if one.row.loss != RAW_FEATURES), run)
         reason = f"{run.problems[LABEL_LIST]}." if LABEL_LIST in run.problems else "Nobody has looked for them yet."
-        about = f"In the folder of this report, this command lists the training {data.noun} whose neighbours contradict"
+        about = f"In the folder of this report, this command lists the {data.noun} whose neighbours contradict"
         command = shlex.join(["sincere", "labels", trained.row.folder])
         return section("labels", TITLE, tag("p", f"{reason} {about} their label:"), tag("pre", command))
     summary = tag("p", _summary(run, run.labels, data.noun, data.singular))
@@ -41,7 +41,7 @@ def label_issues(evidence: Evidence) -> Html | None:
 
 
 def _summary(run: Run, found: LabelList, noun: str, sample: str) -> str:
-    count = f"Of {found.n_samples:,} training {noun}, {found.n_issues:,} {'has' if found.n_issues == 1 else 'have'}"
+    count = f"Of {found.n_samples:,} {noun}, {found.n_issues:,} {'has' if found.n_issues == 1 else 'have'}"
     of_run = f"{found.basis} of {run.name}" if found.basis == "embeddings" else found.basis
     searched = f"another label than most of their {found.k:,} nearest neighbours by {of_run}."
     hidden = (
@@ -58,7 +58,7 @@ def _list(run: Run, found: LabelList, names: Sequence[str]) -> list[Html]:
     if not n:
         return []
     pictured = found.thumbnails is not None
-    header = ("image",) * pictured + ("name", "label", "neighbours say", "agreement")
+    header = ("image",) * pictured + ("name", "part", "label", "neighbours say", "agreement")
     head = [tag("th", name, scope="col", class_="number" if name == "agreement" else None) for name in header]
     rows = []
     for i in range(n):
@@ -71,6 +71,7 @@ def _list(run: Run, found: LabelList, names: Sequence[str]) -> list[Html]:
                 "tr",
                 picture,
                 tag("th", name, scope="row"),
+                tag("td", found.part(i)),
                 tag("td", names[found.labels[i]]),
                 tag("td", names[found.suggested[i]]),
                 tag("td", f"{found.agreement[i]:.1%}", class_="number"),

@@ -266,7 +266,8 @@ def reproduction(evidence: Evidence) -> Html:
     manifest = evidence.results.manifest
     command = command_of(manifest)
     parts = [
-        tag("p", "The same settings on the same CPU give the same weights."),
+        tag("p", "Training with the same settings on the same CPU gives the same weights."),
+        tag("p", "The command of this report:") if command else None,
         tag("pre", shlex.join(command)) if command else None,
         _manifest(manifest),
         *_problems(evidence.runs, CONFIG, MANIFEST),

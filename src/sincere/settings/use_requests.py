@@ -11,8 +11,6 @@ from sincere.catalog import CLASSIFIERS, UNKNOWN_SCORES
 from sincere.settings.machine import DeviceSettings, DevicesSettings
 from sincere.settings.record import MANY, Choices, Positional, Request, named_folder
 
-FALSE_ALARMS = 0.05  # share of images of known classes that are called unknown
-
 
 class UseRequest(Request):
     """What the verbs that use the model of a run on new images share."""
@@ -30,7 +28,17 @@ class UseRequest(Request):
     """Print nothing but results and warnings."""
 
 
-class PredictRequest(UseRequest):
+class ClassifyRequest(UseRequest):
+    """What the commands that tell classes and unknown images share."""
+
+    false_alarms: float = Field(default=0.05, ge=0, le=1)
+    """Share of images of known classes that may be called unknown by mistake; calibrated on the run's test images."""
+    unknown_score: Annotated[str, Choices(UNKNOWN_SCORES)] = "nearest"
+    """What makes an image unknown: little similarity to the nearest training image, or a large Mahalanobis distance to
+    the nearest class mean."""
+
+
+class PredictRequest(ClassifyRequest):
     """Classify images with the model of a run.
 
     Prints the class of each image, how sure the classifier is (its share of the votes, not a calibrated probability),
@@ -41,7 +49,7 @@ class PredictRequest(UseRequest):
     most_used: ClassVar[tuple[str, ...]] = ("classifier", "format", "k", "false_alarms", "skip_bad_images")
     examples: ClassVar[tuple[tuple[str, str], ...]] = (
         ("sincere predict runs/photos-sincere-0 new.jpg", "classifies a photo"),
-        ("sincere predict runs/photos-sincere-0 inbox/ --format csv > labels.csv", "classifies a folder of photos"),
+        ("sincere predict runs/photos-sincere-0 inbox/ --format csv > predicted.csv", "classifies a folder of photos"),
     )
 
     classifier: Annotated[str, Choices(CLASSIFIERS)] = "knn"
@@ -50,11 +58,6 @@ class PredictRequest(UseRequest):
     """What is printed."""
     k: int = Field(default=3, ge=1, le=MANY)
     """Number of nearest training images that are listed."""
-    false_alarms: float = Field(default=FALSE_ALARMS, ge=0, le=1)
-    """Share of images of known classes that may be called unknown by mistake; calibrated on the run's test images."""
-    unknown_score: Annotated[str, Choices(UNKNOWN_SCORES)] = "nearest"
-    """What makes an image unknown: little similarity to the nearest training image, or a large Mahalanobis distance to
-    the nearest class mean."""
 
 
 class EmbedRequest(UseRequest):
@@ -77,7 +80,7 @@ class EmbedRequest(UseRequest):
     """Replace the file if it exists."""
 
 
-class NearestRequest(UseRequest):
+class NearestRequest(ClassifyRequest):
     """Show the training images that are nearest to images, on a page for the browser.
 
     An image that seems to be of an unknown class is marked as in `predict`. Thumbnails come from the data of the run;
@@ -99,7 +102,7 @@ class NearestRequest(UseRequest):
 
 
 class LabelsRequest(Request):
-    """List the training images of a run whose label may be wrong, the most doubtful first.
+    """List the training and test images of a run whose label may be wrong, the most doubtful first.
 
     The nearest others vote on each label: by features of the encoder where it was frozen, because these have not seen
     the labels, else by the embeddings. Writes label_issues.csv into the run, and updates its report.

@@ -12,6 +12,7 @@ from torch import Tensor
 from sincere.losses.pairs import class_ids
 
 STUCK_SHARE = 0.02  # fraction of the way from chance to floor below which a loss counts as stuck
+FEW_NEGATIVES = 0.1  # from chance to floor in nats, below which a batch has hardly any negatives
 LASTING_SHARE, FEWEST_EPOCHS = 0.2, 3  # of a run's epochs that must have the same problem, before there is a warning
 COLLAPSED = 0.95  # mean similarity of negatives above which embeddings count as collapsed
 
@@ -69,10 +70,13 @@ def warnings(row: Mapping[str, Any], *, warmup_epochs: float) -> dict[str, str]:
     chance, floor = row.get("chance"), row.get("floor")
     past_warmup = row["epoch"] >= warmup_epochs + 2
     if past_warmup and chance is not None and chance - row["loss"] < STUCK_SHARE * (chance - floor):
-        messages["stuck"] = (
-            f"the loss {row['loss']:.3f} is still at its chance level {chance:.3f}: try a longer warm-up "
-            "(--warmup-epochs), another learning rate (--learning-rate), or a higher --temperature"
+        remedy = (
+            "hardly any sample of a batch is of another class than most; add samples of other classes"
+            if chance - floor < FEW_NEGATIVES
+            else "try a longer warm-up (--warmup-epochs), another learning rate (--learning-rate), or a higher "
+            "--temperature"
         )
+        messages["stuck"] = f"the loss {row['loss']:.3f} is still at its chance level {chance:.3f}: {remedy}"
     if row["noise_similarity"] is not None and row["noise_similarity"] > COLLAPSED:
         messages["collapsed"] = (
             f"samples of different classes have a mean similarity of {row['noise_similarity']:.2f}: the embeddings "

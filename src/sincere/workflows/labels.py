@@ -1,4 +1,4 @@
-"""List the training samples of a run whose label may be wrong."""
+"""List the samples of a run whose label may be wrong."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sincere.workflows.trained_model import Trained, check_input, load_data, loa
 
 
 def run_labels(request: LabelsRequest, messages: Messages | None = None) -> Path:
-    """Rank the training samples, write the list into the run and its report, and show the first.
+    """Rank the samples, write the list into the run and its report, and show the first.
 
     Raises:
         DataError: The folder holds no run, or its data are gone, have other classes or several labels per sample.
@@ -52,17 +52,18 @@ def run_labels(request: LabelsRequest, messages: Messages | None = None) -> Path
         except DataError as error:  # the list is there all the same
             messages.note(f"report.html was not updated: {error}")
     if len(found.ids) and not messages.quiet:
-        table = Table("name", "label", "neighbours say", "agreement", box=None, header_style="bold")
+        table = Table("name", "part", "label", "neighbours say", "agreement", box=None, header_style="bold")
         for i in range(len(found.ids)):
             label, suggested = (printable(data.class_names[x[i]]) for x in (found.labels, found.suggested))
-            table.add_row(*map(Text, (found.name(i), label, suggested)), f"{found.agreement[i]:.4f}")
+            table.add_row(*map(Text, (found.name(i), found.part(i), label, suggested)), f"{found.agreement[i]:.4f}")
         messages.console.print(table)
     path = folder.path / LABEL_ISSUES
-    n = f"{found.n_issues:,} of {found.n_samples:,} training {data.noun}"
+    n = f"{found.n_issues:,} of {found.n_samples:,} {data.noun}"
     messages.say(f"{n} have another label than most of their {found.k} nearest neighbours by {basis}: {path}")
     return path
 
 
-def _embeddings(trained: Trained, data: Dataset, device: torch.device, messages: Messages) -> Tensor:
+def _embeddings(trained: Trained, data: Dataset, device: torch.device, messages: Messages) -> tuple[Tensor, Tensor]:
     messages.say(f"embedding {len(data.train):,} training and {len(data.test):,} test {data.noun}")
-    return embed_data(trained.model, data, device).train.embeddings
+    embedded = embed_data(trained.model, data, device)
+    return embedded.train.embeddings, embedded.test.embeddings

@@ -201,6 +201,14 @@ class Model:
         score_of, held_out = self._scores[score]
         return p_values(score_of(outputs[:, : self.spec.dim]), held_out)
 
+    def too_few_to_reject(self, false_alarms: float) -> tuple[str, ...]:
+        """Return a note if the run has too few test images to call any image unknown at a rate of false alarms."""
+        n = len(self.reference.held_out)
+        if false_alarms * (n + 1) >= 1:
+            return ()
+        few = f"{n} test images are too few to call an image unknown"
+        return (f"{few} at a false-alarm rate of {false_alarms:g}; choose a higher --false-alarms",)
+
     def nearest(self, images: Any, k: int = 5) -> Nearest:
         """Return the k nearest training samples of each image.
 

@@ -15,7 +15,7 @@ from sincere.evaluation.label_neighbours import K
 from sincere.messages import Messages
 from sincere.records.files import write_atomic
 from sincere.report.neighbours_page import PAGE_MARK, Neighbour, Query, neighbours_page
-from sincere.settings.use_requests import FALSE_ALARMS, NearestRequest
+from sincere.settings.use_requests import NearestRequest
 from sincere.training.progress import CountProgress
 from sincere.workflows.model import SEPARATOR, Model, load
 from sincere.workflows.run_folder import RunFolder
@@ -37,13 +37,14 @@ def run_nearest(request: NearestRequest, messages: Messages | None = None) -> Pa
     model = load(request.run, device=request.machine.device)
     given, dim, n_done = model.given_files(request.images), model.spec.dim, 0
     k = min(request.k, len(model.reference))
+    messages.note(*model.too_few_to_reject(request.false_alarms))
     references = _reference_images(model, request, messages)
     queries = list[Query]()
     with CountProgress(messages, "embedded images") as progress:
         for positions, outputs in model.outputs(given, skip_bad=request.skip_bad_images, progress=progress):
             nearest = model.neighbours(outputs[:, :dim], k)
             named = model.named(model.classify(outputs, "knn"))
-            fits = model.fit(outputs, "nearest").tolist()
+            fits = model.fit(outputs, request.unknown_score).tolist()
             for row, position in enumerate(positions):
                 rows = nearest.positions[row].numpy()
                 pixels = None if references is None else thumbnails(references.subset(rows), SHOWN)
@@ -54,7 +55,7 @@ def run_nearest(request: NearestRequest, messages: Messages | None = None) -> Pa
                         confidence=max(named[row].values()),
                         n_votes=K if model.has_label_sets else N_VOTES,
                         p_known=fits[row],
-                        is_unknown=fits[row] <= FALSE_ALARMS,
+                        is_unknown=fits[row] <= request.false_alarms,
                         pixels=given.pixels(position, (3, SHOWN, SHOWN)),
                         nearest=[
                             Neighbour(

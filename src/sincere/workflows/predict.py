@@ -32,7 +32,11 @@ def run_prediction(request: PredictRequest, messages: Messages | None = None) ->
     elif request.format == "json":
         print(json.dumps(list(rows), indent=1))
     else:
-        _print_table(list(rows), messages)
+        listed = list(rows)
+        _print_table(listed, messages)
+        n_unknown = sum(row["unknown"] for row in listed)
+        of_all = f"{n_unknown:,} of {len(listed):,} {'image seems' if len(listed) == 1 else 'images seem'}"
+        messages.say(f"{of_all} to be of an unknown class (p_known of {request.false_alarms:g} or less)")
 
 
 def predictions(request: PredictRequest, messages: Messages) -> Iterator[Row]:
@@ -46,10 +50,7 @@ def predictions(request: PredictRequest, messages: Messages) -> Iterator[Row]:
     model = load(request.run, device=request.machine.device)
     given = model.given_files(request.images)
     k, n_done = min(request.k, len(model.reference)), 0
-    n_held_out = len(model.reference.held_out)
-    if request.false_alarms * (n_held_out + 1) < 1:
-        few = f"{n_held_out} test images are too few to call an image unknown"
-        messages.note(f"{few} at a false-alarm rate of {request.false_alarms:g}; choose a higher --false-alarms")
+    messages.note(*model.too_few_to_reject(request.false_alarms))
     with CountProgress(messages, "classified images") as progress:
         for positions, outputs in model.outputs(given, skip_bad=request.skip_bad_images, progress=progress):
             named = model.named(model.classify(outputs, request.classifier))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import numpy as np
 from lightning_fabric import Fabric
 
 from sincere.data.dataset import Dataset
@@ -15,6 +16,7 @@ from sincere.loss_catalog import loss_title
 from sincere.messages import Messages
 from sincere.records.files import EVALUATION_LOCK, staged_folder
 from sincere.records.manifest import make_manifest, now
+from sincere.records.reference import Reference
 from sincere.records.results import (
     CSV,
     FIGURES,
@@ -83,7 +85,7 @@ def evaluate_run(
 ) -> Results:
     """Measure a run on its data and write the arrays and results.json into it.
 
-    With `check_labels`, the training samples whose label may be wrong are listed, too, if that does not take long.
+    With `check_labels`, the samples whose label may be wrong are listed, too, if that does not take long.
 
     Raises:
         DataError: The data have other classes than the run was trained on, are features in place of images or the other
@@ -158,13 +160,25 @@ def measure_and_store(
         baselines = measure_baselines(data, device, n_resamples=evaluation.resamples, seed=seed)
     with staged_folder(folder.path, last=RESULTS) as work:
         manifest = make_manifest(seed=seed, device=str(device), started=started)
+        notes = list(trained.notes)
+        if kind == "evaluation" and trained.data != data.digest:
+            notes.append(_other_data_note(folder, data))
         results = write_results(
-            work, measured, trained, trainee, evaluation, baselines, kind=kind, seed=seed, manifest=manifest
+            work,
+            measured,
+            trained,
+            trainee,
+            evaluation,
+            baselines,
+            kind=kind,
+            seed=seed,
+            manifest=manifest,
+            notes=notes,
         )
         if kind == "evaluation" and trained.data == data.digest and trained.finished and folder.has_model:
             reference_of(measured.outputs.train, measured.outputs.test, data).write(work)
         if check_labels and not data.have_label_sets:
-            embeddings = measured.outputs.train.embeddings
+            embeddings = measured.outputs.train.embeddings, measured.outputs.test.embeddings
             list_label_issues(work, data, embeddings, epochs=trained.epochs, device=device, messages=messages)
         written = {path.name for path in work.iterdir()}
         remove_report(folder.path)
@@ -190,8 +204,12 @@ def write_results(
     kind: Kind,
     seed: int,
     manifest: dict[str, Any],
+    notes: Sequence[str],
 ) -> Results:
-    """Write what was measured of one run into a folder: arrays, results.json and results.csv."""
+    """Write what was measured of one run into a folder: arrays, results.json and results.csv.
+
+    `notes` on the run come before advice.
+    """
     per_image = measured.per_image()
     is_other = kind == "evaluation" and measured.data.digest != trained.data
     # By the probe of a run new images are classified: it must have learned from the run's own data.
@@ -233,16 +251,12 @@ def write_results(
         noun=data.noun,
         label_sets=data.have_label_sets,
     )
-    notes = [*trained.notes]
-    if is_other:
-        notes.append(f"these are not the {data.noun} that the run was trained and tested on: same classes, other data")
     advice = (
         few_note(len(data.test), f"test {data.noun}"),
         few_note(len(data.unknown), f"{data.noun} of unknown classes") if data.unknown is not None else None,
         small_classes_note(data),
         _overfitting(measured, trained, trainee, evaluation, seed) if kind == "evaluation" else None,
     )
-    notes += [note for note in advice if note is not None]
     results = Results(
         kind=kind,
         data=about,
@@ -250,13 +264,29 @@ def write_results(
         rows=(row,),
         summaries=tuple(summaries),
         baselines=baselines,
-        notes=tuple(notes),
+        notes=(*notes, *(note for note in advice if note is not None)),
         measuring=evaluation.identity(seed),
         manifest=manifest,
     )
     results.write(folder)
     write_csv(results, folder)
     return results
+
+
+def _other_data_note(folder: RunFolder, data: Dataset) -> str:
+    """Return a note on data that a run was not trained on: how many test samples it has learned from, by their names.
+
+    Where a data set is split by the package, correcting a single label draws another split.
+    """
+    note = f"these are not the {data.noun} that the run was trained and tested on: same classes, other data"
+    try:
+        known = Reference.read(folder.path).texts
+    except DataError:  # not there yet, or damaged
+        return note
+    if known is None or data.test.texts is None or not (n_seen := int(np.isin(data.test.texts, known).sum())):
+        return note
+    learned = f"{n_seen:,} of the {len(data.test):,} test {data.noun} were training {data.noun} of the run"
+    return f"{note}; {learned}, by their names, so that its metrics are too good: train again"
 
 
 def _overfitting(

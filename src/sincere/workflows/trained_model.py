@@ -20,6 +20,7 @@ from sincere.messages import Messages
 from sincere.models.embedding import SPEC, WEIGHTS, EmbeddingModel, build_model, load_model, load_spec
 from sincere.models.weights import run_description
 from sincere.records.config import CONFIG
+from sincere.records.files import check_folder_exists
 from sincere.records.model import ModelSpec
 from sincere.settings.data import DataSettings
 from sincere.settings.requests import CompareRequest, RunSettings, wants_frozen
@@ -169,6 +170,7 @@ def stored_settings(folder: RunFolder) -> RunSettings:
         DataError: The folder holds none.
     """
     if not (folder.path / CONFIG).is_file():
+        check_folder_exists(folder.path)
         raise DataError(f"{folder.path}: holds no run; {CONFIG} is missing")
     try:
         return RunSettings.make(**folder.stored_settings())
