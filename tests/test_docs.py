@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import tables
+from benchmarks.tables import pages
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(path.relative_to(ROOT) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -25,18 +25,18 @@ def test_examples_run(page: Path, shape: tuple[int, ...]) -> None:
 
 @pytest.fixture(scope="module")
 def generated() -> dict[str, str]:
-    return tables.tables()
+    return pages.tables()
 
 
-@pytest.mark.parametrize("page", tables.PAGES)
+@pytest.mark.parametrize("page", pages.PAGES)
 def test_tables_are_those_of_the_stored_results(page: str, generated: dict[str, str]) -> None:
     text = (ROOT / page).read_text()
-    assert tables.rewritten(text, generated) == text, "stale: run `make docs`"
+    assert pages.rewritten(text, generated) == text, "stale: run `make docs`"
 
 
 def test_every_generated_part_is_on_a_page(generated: dict[str, str]) -> None:
     """A table that is lost when a page is moved or rewritten is noticed."""
-    texts = "".join((ROOT / page).read_text() for page in tables.PAGES)
+    texts = "".join((ROOT / page).read_text() for page in pages.PAGES)
     assert set(re.findall(r"<!-- begin generated: ([\w-]+) -->", texts)) == set(generated)
 
 
