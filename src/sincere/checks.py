@@ -39,6 +39,8 @@ def not_one_of(value: object, names: Sequence[str]) -> str:
     """Return the requirement that a value is one of some names, with the nearest one."""
     near = get_close_matches(str(value), names, n=1)
     hint = f". Did you mean {near[0]!r}?" if near else ""
+    if isinstance(value, str) and "," in value and {part.strip() for part in value.split(",")} <= {*names, ""}:
+        hint = ". Separate names by spaces"
     return f"must be one of {', '.join(map(repr, names))}; got {value!r}{hint}"
 
 

@@ -90,8 +90,11 @@ def test_folders_are_read_in_order_and_bad_files_named(photo: Path) -> None:
     [(positions, pixels)] = given.batches(SHAPE, skip_bad=True)
     assert positions == [0, 2, 3]
     assert len(pixels) == 3
-    assert given.skipped_note(3) == ("1 of 4 images could not be read and were left out",)
-    assert given.skipped_note(4) == ()
+    assert given.skipped_note(positions) == (f"1 of 4 images could not be read and were left out: {folder / 'b.jpg'}",)
+    assert given.skipped_note(range(4)) == ()
+    assert given.skipped_note([]) == (
+        f"4 of 4 images could not be read and were left out: {', '.join(given.names[:3])}, ...",
+    )
 
 
 def test_a_rotated_photo_is_turned(photo: Path, tmp_path: Path) -> None:

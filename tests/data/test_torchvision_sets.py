@@ -231,15 +231,22 @@ def test_downloads_can_be_switched_off(tmp_path: Path) -> None:
     [
         ("cifar-10", "did you mean 'cifar10'?"),
         ("fashion_mnist", "did you mean 'fashion-mnist'?"),
-        ("qqq", "the names are digits, cifar2"),
+        ("qqq", "the names of data sets are digits, cifar2"),
     ],
 )
 def test_an_unknown_name_or_path(source: str, hint: str) -> None:
     with pytest.raises(DataError) as caught:
         load_dataset(source)
-    known = "a data set's name nor a folder nor an .npz or .parquet file"
-    assert str(caught.value).startswith(f"data: {source!r} is neither {known};")
+    assert str(caught.value).startswith(
+        f"data: {source!r} does not exist as a folder or file, and is no data set's name;"
+    )
     assert hint in str(caught.value)
+
+
+def test_a_misspelt_folder(tmp_path: Path) -> None:
+    (tmp_path / "my pictures").mkdir()
+    with pytest.raises(DataError, match=f"did you mean '{tmp_path / 'my pictures'}'"):
+        load_dataset(str(tmp_path / "my picture"))
 
 
 def test_an_empty_name_is_not_the_current_folder() -> None:

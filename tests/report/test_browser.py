@@ -336,7 +336,7 @@ def test_labels_that_may_be_wrong(page: webdriver.Chrome) -> None:
     rows = page.find_elements(By.CSS_SELECTOR, "#labels tbody tr")
     assert len(rows) == 20
     shown = [cell.text for cell in rows[1].find_elements(By.CSS_SELECTOR, "th, td:not(:first-child)")]
-    assert shown == [SCRIPT, CLASSES[1], CLASSES[2], "1.0%"]
+    assert shown == [SCRIPT, "test", CLASSES[1], CLASSES[2], "1.0%"]
     widths = page.execute_script("return [...document.querySelectorAll('#labels img')].map((i) => i.naturalWidth)")
     assert widths == [8] * 20, "all thumbnails are drawn"
     with pytest.raises(NoAlertPresentException):

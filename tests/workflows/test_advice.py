@@ -23,8 +23,8 @@ from sincere.evaluation.probe import Probe
 from sincere.evaluation.unknown import SCORES
 from sincere.records.arrays import PerImage
 from sincere.records.estimates import Estimate
-from sincere.records.results import Results
-from sincere.workflows.advice import class_sizes, overfitting_note, small_classes_note
+from sincere.records.results import Baseline, Results
+from sincere.workflows.advice import class_sizes, no_gain_note, overfitting_note, small_classes_note
 from sincere.workflows.run_folder import EMBEDDINGS, PROBES
 from tests.evaluation.test_geometry import expected
 from tests.workflows.conftest import QUICK, blobs
@@ -143,6 +143,17 @@ def test_wording_of_class_sizes_and_advice() -> None:
     assert "--augmentation" not in str(overfitting_note("SINCERE", 0.997, clear, photos, frozen=True))
 
 
+def test_a_model_that_is_no_better_than_without_training() -> None:
+    accuracies = {"majority class": 0.25, "raw features, 1-NN": 0.9}
+    baselines = [Baseline(name=n, about="", accuracy=Estimate(x, x, x)) for n, x in accuracies.items()]
+    note = str(no_gain_note("SINCERE", Estimate(0.9, 0.8, 1.0), baselines, "images"))
+    assert note.startswith(
+        "SINCERE: 1-NN accuracy is 90.0%, no higher than without training (raw features, 1-NN: 90.0%)"
+    )
+    assert no_gain_note("SINCERE", Estimate(0.91, 0.8, 1.0), baselines, "images") is None
+    assert no_gain_note("SINCERE", Estimate(0.1, 0.0, 0.2), [], "images") is None
+
+
 def test_data_that_the_model_never_saw_are_not_overfitted(finished: Path, tmp_path: Path) -> None:
     """Every image twice, with random labels: neighbours know the training labels, and nothing of those of the test."""
     generator = np.random.default_rng(0)
@@ -259,7 +270,7 @@ def test_wrong_unknown_data_are_refused(finished: Path, tmp_path: Path, data: st
         sincere.evaluate(folder, unknown_data=str(features), quiet=True)
     with pytest.raises(DataError, match=r"unknown_data: .* is the data that the model knows; give other data"):
         sincere.evaluate(folder, unknown_data=data, quiet=True)
-    with pytest.raises(DataError, match="neither a data set's name nor a folder"):
+    with pytest.raises(DataError, match="does not exist as a folder or file, and is no data set's name"):
         sincere.evaluate(folder, unknown_data="nowhere", quiet=True)
     left_out = tmp_path / "left-out"
     sincere.train(data=data, out=left_out, unknown_classes=["2"], **QUICK)

@@ -12,6 +12,7 @@ from sincere import checks
 from sincere.catalog import PYTHON, load
 from sincere.data.load_options import LoadOptions
 from sincere.errors import DataError, InputValueError, MissingPackageError, missing_package
+from sincere.records.files import similar_folders
 
 if TYPE_CHECKING:
     import torch
@@ -194,7 +195,6 @@ def _load(source: str | Path, settings: LoadOptions) -> Dataset:
         return load_npz(path, settings)
     if is_parquet or path.suffix.lower() == ".npz":
         raise DataError(f"{path}: no such file")
-    near = get_close_matches(str(source).lower(), DATASETS, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"the names are {', '.join(DATASETS)}"
-    known = "a data set's name nor a folder nor an .npz or .parquet file"
-    raise DataError(f"data: {str(source)!r} is neither {known}; {hint}")
+    near = get_close_matches(str(source).lower(), DATASETS, n=1) or similar_folders(path)
+    hint = f"did you mean {str(near[0])!r}?" if near else f"the names of data sets are {', '.join(DATASETS)}"
+    raise DataError(f"data: {str(source)!r} does not exist as a folder or file, and is no data set's name; {hint}")

@@ -8,6 +8,8 @@ from __future__ import annotations
 import errno
 import io
 import sys
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,12 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps
 from torch.nn.functional import interpolate
 
+from sincere.checks import printable
 from sincere.data.image_headers import JPEG, jpeg_pixels, jpeg_shape, open_image
 from sincere.errors import DataError, first_line
 
 DECODER = 3  # changes with the pixels that `decode` returns for some file, so that cached ones are decoded again
+MOST_NAMED = 3  # files in a note
 _WIDE_MODES = {"I", "I;16", "I;16B", "I;16L", "I;16N"}
 
 
@@ -62,12 +66,27 @@ def decode(path: Path, size: int | None, *, grey: bool) -> NDArray[np.uint8]:
 
 
 class BadImageError(DataError):
-    """A file is missing or not an image."""
+    """A file is missing or not an image.
+
+    Attributes:
+        problem: What is wrong, without what may help.
+    """
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{problem}; {remedy}" if remedy else problem)
+        self.problem = problem
+
+
+def left_out_note(names: Iterable[str], n: int, n_all: int, noun: str) -> str:
+    """Return a note that n of all images were left out; the first names are given."""
+    first = [*islice(names, MOST_NAMED)]
+    named = ", ".join([*map(printable, first), *(["..."] if n > len(first) else [])])
+    return f"{n:,} of {n_all:,} {noun} could not be read and were left out: {named}"
 
 
 def _bad(path: Path, error: Exception) -> BadImageError:
     remedy = "remove it, or leave out such files with --skip-bad-images (skip_bad_images=True in Python)"
-    return BadImageError(f"{path}: cannot be read as an image ({first_line(error)}); {remedy}")
+    return BadImageError(f"{path}: cannot be read as an image ({first_line(error)})", remedy)
 
 
 def convert(image: Image.Image, size: int | None, *, grey: bool) -> NDArray[np.uint8]:

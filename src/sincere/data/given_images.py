@@ -5,7 +5,7 @@ Each becomes the pixels that its file would have in a data set: `decode` and `ce
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from torch import Tensor
 from sincere import checks
 from sincere.data.chunks import in_order
 from sincere.data.dataset import Samples, all_samples
-from sincere.data.decode import BadImageError, centre_square, convert, decode, eight_bits
+from sincere.data.decode import BadImageError, centre_square, convert, decode, eight_bits, left_out_note
 from sincere.data.listing import files_below
 from sincere.data.load_options import Progress
 from sincere.data.named_arrays import NamedArray
@@ -74,10 +74,14 @@ class GivenImages:
         square = centre_square(np.require(pixels, requirements=["C", "W"]), side)
         return np.broadcast_to(square, (*square.shape[:2], n_channels))
 
-    def skipped_note(self, n_read: int) -> tuple[str, ...]:
-        """Return a note on images that were left out, if there are any."""
-        n = len(self) - n_read
-        return (f"{n:,} of {len(self):,} images could not be read and were left out",) if n else ()
+    def skipped_note(self, read: Collection[int]) -> tuple[str, ...]:
+        """Return a note on images that were left out, if there are any, given the positions of the others."""
+        n = len(self) - len(read)
+        if not n:
+            return ()
+        good = set(read)
+        left_out = (name for i, name in enumerate(self.names) if i not in good)
+        return (left_out_note(left_out, n, len(self), "images"),)
 
     def batches(
         self, shape: tuple[int, int, int], *, skip_bad: bool = False, progress: Progress | None = None

@@ -28,7 +28,7 @@ from sincere.data.cache import (
 from sincere.data.channel_sums import Sums, mean_and_std
 from sincere.data.class_folders import LabelledFiles
 from sincere.data.dataset import Dataset, Samples, all_samples, channel_statistics, check_dataset
-from sincere.data.decode import DECODER, decode
+from sincere.data.decode import DECODER, decode, left_out_note
 from sincere.data.listing import COLOUR, FileFacts, FileList, file_facts, join_lists
 from sincere.data.load_options import SMALLEST_PRETRAINED, LoadOptions
 from sincere.data.pixel_storage import (
@@ -46,7 +46,6 @@ SMALL_SIDE = 32  # pixels: the paper's
 PHOTO_SIDE = 64  # pixels from which on images count as photos
 LARGEST_DEFAULT = 160  # pixels
 STATISTICS = "statistics.npz"
-MOST_NAMED = 3  # files in a note
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,14 +106,12 @@ def files_dataset(
         notes = (*notes, *loaded.notes)
         if len(good) < n_files:
             part = source.labelled.part
-            bad = np.setdiff1d(np.arange(n_files), good)[:MOST_NAMED]
-            named = ", ".join(printable(os.fsdecode(name)) for name in source.labelled.files.names[bad].tolist())
-            named += ", ..." if n_files - len(good) > MOST_NAMED else ""
-            skipped = f"{n_files - len(good)} of {n_files} {part} images could not be read and were left out: {named}"
-            notes = (*notes, skipped)
+            bad = np.setdiff1d(np.arange(n_files), good)
+            names = (os.fsdecode(name) for name in source.labelled.files.names[bad])
+            notes = (*notes, left_out_note(names, len(bad), n_files, f"{part} images"))
         labelled_images = all_samples(loaded.images, source.labelled.labels[good], ids=source.labelled.ids[good])
-        names = np.char.decode(source.labelled.files.names[good], "utf-8", "surrogateescape")
-        sets.append(replace(labelled_images, digests=_file_digests(source)[good], texts=names))
+        texts = np.char.decode(source.labelled.files.names[good], "utf-8", "surrogateescape")
+        sets.append(replace(labelled_images, digests=_file_digests(source)[good], texts=texts))
         sums.append(loaded.sums)
     if sums[0] is not None:
         mean, std = mean_and_std(sums[0], len(sets[0]) * side**2)

@@ -57,7 +57,9 @@ SCORES: dict[str, Callable[[Tensor, Tensor], Score]] = {"nearest": nearest_score
 
 
 def p_values(scores: Tensor, held_out: Tensor) -> Tensor:
-    """Return for each score (n,) the share of held-out known images that fit no better (conformal p-values).
+    """Return for each score (n,) how well it fits held-out known images: conformal p-values.
+
+    With k of n held-out images that fit no better, it is (k + 1) / (n + 1).
 
     An image of a known class has a p-value of at most r with a probability of at most r, if it comes from where the
     held-out images come from: calling such images unknown gives a rate r of false alarms.

@@ -98,11 +98,16 @@ def check_folder_exists(folder: Path) -> None:
     """
     if folder.exists():
         return
+    near = similar_folders(folder)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise DataError(f"{folder}: does not exist{hint}")
+
+
+def similar_folders(folder: Path) -> list[Path]:
+    """Return folders whose names are like that of one that does not exist, beside it; the most similar first."""
     beside = [path.name for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
     longer = [name for name in beside if folder.name and name.startswith(folder.name)]
-    near = sorted(longer) or get_close_matches(folder.name, beside, n=1)
-    hint = f"; did you mean {folder.parent / near[0]}?" if near else ""
-    raise DataError(f"{folder}: does not exist{hint}")
+    return [folder.parent / name for name in sorted(longer) or get_close_matches(folder.name, beside, n=1)]
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:

@@ -32,13 +32,13 @@ from sincere.report.theme import ON_DARK, chart_config, class_colours
 
 CONTENTS = {
     "results": "Results",
-    "metrics": "More metrics",
     "similarity": "Similarities",
     "training": "Training",
     "classes": "Classes",
     "map": "Map",
     "confusion": "Confusion",
     "labels": "Labels",
+    "metrics": "More metrics",
     "reproduce": "Reproduce",
 }
 
@@ -109,13 +109,13 @@ def _page(evidence: Evidence, planes: Sequence[Plane], figures: dict[str, Figure
         "main",
         heading(evidence),
         sections.table(evidence, figures["differences"]),
-        more_metrics(evidence.results),
         sections.similarity(evidence, figures["similarity"]),
         sections.training(evidence, figures["training"], figures["meters"]),
         sections.labels(evidence) if label_sets else sections.classes(evidence),
         None if label_sets else sections.maps(evidence, planes, figures["map"]),
         None if label_sets else sections.confusion(evidence, figures["confusion"]),
         None if label_sets else label_issues(evidence),
+        more_metrics(evidence.results),
         sections.reproduction(evidence),
     )
     links = [tag("a", text, href=f"#{name}") for name, text in CONTENTS.items() if f'id="{name}"' in main]

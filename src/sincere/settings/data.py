@@ -42,7 +42,7 @@ class DataSettings(Settings):
 
 
 def source_name(data: str) -> str:
-    """Return the name of a data set for folders: without its path, and without the .npz or .parquet of a file.
+    """Return the name of a data set: without its path, and without the .npz or .parquet of a file.
 
     Example:
         >>> source_name("data/cifar10.npz"), source_name("words.parquet"), source_name("digits")
@@ -50,3 +50,13 @@ def source_name(data: str) -> str:
     """
     path = Path(data.removeprefix(PYTHON)).resolve()
     return path.stem if path.suffix in FILES else path.name
+
+
+def folder_name(data: str) -> str:
+    """Return the name of a data set as folders of results have it: without spaces, which need quotes in a shell.
+
+    Example:
+        >>> folder_name("my photos/")
+        'my-photos'
+    """
+    return "-".join(source_name(data).split())

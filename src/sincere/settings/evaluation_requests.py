@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from sincere.catalog import LOGGERS
 from sincere.recipes import TRANSFER_RECIPES
 from sincere.records.config import read_config
-from sincere.settings.data import DATA_HELP, DataSettings, source_name
+from sincere.settings.data import DATA_HELP, DataSettings, folder_name
 from sincere.settings.evaluation import EvaluationSettings
 from sincere.settings.machine import DevicesSettings
 from sincere.settings.record import Choices, Positional, Request, Seed, named_folder
@@ -108,7 +108,7 @@ class TransferRequest(MeasureRequest):
 
     def folder(self) -> Path:
         """Return the folder to write to."""
-        source = source_name(str(self.to)) if self.recipe is None else f"recipe-{self.recipe}"
+        source = folder_name(str(self.to)) if self.recipe is None else f"recipe-{self.recipe}"
         name = "-".join([source, *(self.classes or ())]).replace("/", "-")
         return self.out or self.run / TRANSFER / name
 

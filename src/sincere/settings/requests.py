@@ -16,7 +16,7 @@ from sincere.records.comparison import RUNS
 from sincere.records.config import CONFIG, read_config
 from sincere.records.files import file_sha256
 from sincere.records.search import SearchResults
-from sincere.settings.data import DataSettings, source_name
+from sincere.settings.data import DataSettings, folder_name
 from sincere.settings.evaluation import EvaluationSettings
 from sincere.settings.loss import LossSettings, NamedLossSettings
 from sincere.settings.machine import ClusterSettings
@@ -121,7 +121,7 @@ class TrainRequest(RunSettings):
         """Return the folder of the run."""
         if self.recipe is not None:
             return self.out or Path("runs") / f"{self.recipe}-{self.seed}"
-        return self.out or Path("runs") / f"{source_name(self.data.source)}-{run_name(self.loss.name, self.seed)}"
+        return self.out or Path("runs") / f"{folder_name(self.data.source)}-{run_name(self.loss.name, self.seed)}"
 
     @classmethod
     def make_or_resume(cls, /, **settings: Any) -> Self:
@@ -210,7 +210,7 @@ class CompareRequest(Request):
 
     def folder(self) -> Path:
         """Return the folder of the comparison."""
-        return self.out or Path("runs") / f"{self.recipe or source_name(self.data.source)}-comparison"
+        return self.out or Path("runs") / f"{self.recipe or folder_name(self.data.source)}-comparison"
 
     @classmethod
     def make_complete(cls, /, **settings: Any) -> Self:

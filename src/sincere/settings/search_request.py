@@ -13,7 +13,7 @@ from sincere.errors import InputValueError
 from sincere.loss_catalog import COMPARED_LOSSES, LOSSES, loss_name
 from sincere.records.files import file_sha256
 from sincere.records.search import TRIALS, Dimension, Value
-from sincere.settings.data import DataSettings, source_name
+from sincere.settings.data import DataSettings, folder_name
 from sincere.settings.loss import LossSettings
 from sincere.settings.machine import MachineSettings
 from sincere.settings.model import ModelSettings
@@ -139,7 +139,7 @@ class SearchRequest(Request):
 
     def folder(self) -> Path:
         """Return the folder of the search."""
-        return self.out or Path("runs") / f"{source_name(self.data.source)}-search"
+        return self.out or Path("runs") / f"{folder_name(self.data.source)}-search"
 
     def study_name(self, loss: str) -> str:
         """Return the name of the study of a loss."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -85,6 +87,16 @@ def small_classes_note(data: Dataset) -> str | None:
     have = f"{singular} has" if len(small) == 1 else f"{plural} have"
     remedy = f"metrics of such a {singular} say little, and adding images of it helps most"
     return f"{len(small):,} {have} fewer than {FEW_IMAGES} {part} {data.noun}: {names}; {remedy}"
+
+
+def no_gain_note(name: str, accuracy: Estimate, baselines: Sequence[Baseline], noun: str) -> str | None:
+    """Return a note if a baseline, which needs no training, classifies as well as a trained model by 1-NN."""
+    best = max(baselines, key=lambda baseline: baseline.accuracy.estimate, default=None)
+    if best is None or accuracy.estimate > best.accuracy.estimate:
+        return None
+    found = f"1-NN accuracy is {accuracy.estimate:.1%}, no higher than without training"
+    enough = f"to classify these {noun}, training was not needed"
+    return f"{name}: {found} ({best.name}: {best.accuracy.estimate:.1%}): {enough}"
 
 
 def overfitting_note(name: str, train: float, test: Estimate, data: Dataset, *, frozen: bool) -> str | None:

@@ -43,7 +43,7 @@ def run_embedding(request: EmbedRequest, messages: Messages | None = None) -> Pa
     if out.is_dir():
         raise DataError(f"{out}: is a folder")
     model = load(request.run, device="cpu")  # before there are processes, so that one of them says what is wrong
-    given, dim, n_done = model.given_files(request.images), model.spec.dim, 0
+    given, dim, read = model.given_files(request.images), model.spec.dim, list[int]()
     fabric = start_processes(request.machine, caller=request.verb)
     messages = speaker(fabric, messages)
     model = Model(model.folder, model.network, fabric.device)
@@ -62,12 +62,12 @@ def run_embedding(request: EmbedRequest, messages: Messages | None = None) -> Pa
         ):
             for positions, embeddings in shares(model, given, fabric, request.skip_bad_images, progress):
                 add([printable(given.names[i]) for i in positions], embeddings)
-                n_done += len(positions)
-            if not n_done:
+                read += positions
+            if not read:
                 raise DataError(f"{request.verb}: {NONE_READ}")
         fabric.barrier()
-    messages.note(*given.skipped_note(n_done))
-    messages.say(f"{n_done:,} embeddings of {dim} dimensions: {out}")
+    messages.note(*given.skipped_note(read))
+    messages.say(f"{len(read):,} embeddings of {dim} dimensions: {out}")
     return out
 
 

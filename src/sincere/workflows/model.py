@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from sincere import checks
 from sincere.catalog import CLASSIFIERS, UNKNOWN_SCORES
 from sincere.catalog import load as load_target
+from sincere.data.decode import BadImageError
 from sincere.data.given_images import GivenImages, given_images
 from sincere.data.load_options import Progress
 from sincere.errors import DataError, InputTypeError, InputValueError, MissingPackageError, missing_package
@@ -132,7 +133,7 @@ class Model:
             InputTypeError: The images are of a type that is not supported.
             DataError: A file is missing or no image, or values cannot be pixels.
         """
-        parts = [outputs[:, : self.spec.dim] for _, outputs in self.outputs(self.given(images))]
+        parts = [outputs[:, : self.spec.dim] for outputs in self._outputs_of(images)]
         return torch.cat(parts).cpu() if parts else torch.zeros(0, self.spec.dim)
 
     def predict(self, images: Any, *, classifier: str = "knn") -> list[str]:
@@ -170,13 +171,15 @@ class Model:
                 needs; the message says which command makes it.
         """
         checks.choice("predict", "classifier", classifier, CLASSIFIERS)
-        parts = [self.classify(outputs, classifier).cpu() for _, outputs in self.outputs(self.given(images))]
+        parts = [self.classify(outputs, classifier).cpu() for outputs in self._outputs_of(images)]
         return torch.cat(parts) if parts else torch.zeros(0, len(self.class_names), dtype=torch.float64)
 
     def p_known(self, images: Any, *, score: str = "nearest") -> Tensor:
-        """Return how well each image fits the known classes (n,): the share of held-out test images that fit no better.
+        """Return how well each image fits the known classes (n,): conformal p-values.
 
-        Images with a p-value of at most 0.05 are called unknown; of images of known classes, that is true for 5%.
+        If k of the run's n test images fit no better, it is (k + 1) / (n + 1), so that with fewer than 19 test images
+        none is 0.05 or less. Images with at most 0.05 are called unknown; of images of known classes, that is true for
+        at most 5% or so.
 
         Args:
             images: See the class.
@@ -189,8 +192,16 @@ class Model:
             DataError: A file is missing or no image, or the run has no reference embeddings.
         """
         checks.choice("p_known", "score", score, UNKNOWN_SCORES)
-        parts = [self.fit(outputs, score).cpu() for _, outputs in self.outputs(self.given(images))]
+        parts = [self.fit(outputs, score).cpu() for outputs in self._outputs_of(images)]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+
+    def _outputs_of(self, images: Any) -> Iterator[Tensor]:
+        """Yield the outputs of all images, batch by batch."""
+        try:
+            for _, outputs in self.outputs(self.given(images)):
+                yield outputs
+        except BadImageError as error:  # no row may be missing from a result
+            raise BadImageError(error.problem, "leave it out") from None
 
     def fit(self, outputs: Tensor, score: str) -> Tensor:
         """Return the p-values of `p_known` for outputs of `outputs`."""
@@ -327,7 +338,7 @@ class Model:
         return self.network.outputs(inputs)
 
     def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the model as an ONNX file that takes decoded pixels of any height and width; see docs/guides/export.md.
+        """Write the model as an ONNX file that takes decoded pixels of any height and width.
 
         Where onnxruntime is installed, its embeddings of a few images are compared with those of PyTorch first.
 

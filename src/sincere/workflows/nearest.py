@@ -35,7 +35,7 @@ def run_nearest(request: NearestRequest, messages: Messages | None = None) -> Pa
     messages = messages or Messages(quiet=request.quiet)
     _check_free(request.out)
     model = load(request.run, device=request.machine.device)
-    given, dim, n_done = model.given_files(request.images), model.spec.dim, 0
+    given, dim, read = model.given_files(request.images), model.spec.dim, list[int]()
     k = min(request.k, len(model.reference))
     messages.note(*model.too_few_to_reject(request.false_alarms))
     references = _reference_images(model, request, messages)
@@ -68,10 +68,10 @@ def run_nearest(request: NearestRequest, messages: Messages | None = None) -> Pa
                         ],
                     )
                 )
-            n_done += len(positions)
-    if not n_done:
+            read += positions
+    if not read:
         raise DataError(f"{request.verb}: {NONE_READ}")
-    messages.note(*given.skipped_note(n_done))
+    messages.note(*given.skipped_note(read))
     request.out.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(request.out, neighbours_page(str(request.run), queries))
     messages.say(f"page: {request.out}")

@@ -49,7 +49,7 @@ def predictions(request: PredictRequest, messages: Messages) -> Iterator[Row]:
     """
     model = load(request.run, device=request.machine.device)
     given = model.given_files(request.images)
-    k, n_done = min(request.k, len(model.reference)), 0
+    k, read = min(request.k, len(model.reference)), list[int]()
     messages.note(*model.too_few_to_reject(request.false_alarms))
     with CountProgress(messages, "classified images") as progress:
         for positions, outputs in model.outputs(given, skip_bad=request.skip_bad_images, progress=progress):
@@ -71,10 +71,10 @@ def predictions(request: PredictRequest, messages: Messages) -> Iterator[Row]:
                         for name, label, similarity in near
                     ],
                 }
-            n_done += len(positions)
-    if not n_done:
+            read += positions
+    if not read:
         raise DataError(f"{request.verb}: {NONE_READ}")
-    messages.note(*given.skipped_note(n_done))
+    messages.note(*given.skipped_note(read))
 
 
 def _print_csv(rows: Iterator[Row]) -> None:
@@ -88,13 +88,18 @@ def _print_csv(rows: Iterator[Row]) -> None:
         writer.writerow([*(row[name] for name in facts), *near])
 
 
+def _neighbour(name: str, label: str, similarity: float) -> str:
+    """Return a training image as the table shows it; its folder is its class in most data sets."""
+    return f"{name} ({similarity:.2f})" if name.startswith(f"{label}/") else f"{name} ({label}, {similarity:.2f})"
+
+
 def _print_table(rows: list[Row], messages: Messages) -> None:
     table = Table(box=None, header_style="bold")
     numbers = ("confidence", "p_known")
     for column in ("file", "label", *numbers, "nearest training images"):
         table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     for row in rows[:MOST_SHOWN]:
-        near = ", ".join(f"{one['name']} ({one['label']}, {one['similarity']:.2f})" for one in row["nearest"])
+        near = "\n".join(_neighbour(**one) for one in row["nearest"])
         label = f"unknown? ({row['label']})" if row["unknown"] else row["label"]
         shares = f"{row['confidence']:.1%}", f"{row['p_known']:.2f}"
         table.add_row(Text(row["file"]), Text(label), *shares, Text(near))  # names are no markup

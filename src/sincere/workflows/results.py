@@ -36,7 +36,7 @@ from sincere.settings.requests import RunSettings
 from sincere.statistics.bootstrap import interval
 from sincere.statistics.comparison import compare_losses, few_note
 from sincere.training.loggers import open_loggers
-from sincere.workflows.advice import measure_baselines, overfitting_note, small_classes_note
+from sincere.workflows.advice import measure_baselines, no_gain_note, overfitting_note, small_classes_note
 from sincere.workflows.embedded_data import EmbeddedData, embed_data, reference_of
 from sincere.workflows.frozen_features import with_features
 from sincere.workflows.label_list import list_label_issues
@@ -255,7 +255,7 @@ def write_results(
         few_note(len(data.test), f"test {data.noun}"),
         few_note(len(data.unknown), f"{data.noun} of unknown classes") if data.unknown is not None else None,
         small_classes_note(data),
-        _overfitting(measured, trained, trainee, evaluation, seed) if kind == "evaluation" else None,
+        *(_about_training(measured, trained, trainee, evaluation, baselines, seed) if kind == "evaluation" else ()),
     )
     results = Results(
         kind=kind,
@@ -289,16 +289,24 @@ def _other_data_note(folder: RunFolder, data: Dataset) -> str:
     return f"{note}; {learned}, by their names, so that its metrics are too good: train again"
 
 
-def _overfitting(
-    measured: Measured, trained: Trained, trainee: Trainee, evaluation: EvaluationSettings, seed: int
-) -> str | None:
-    """Return advice if a trained model overfits; None with label sets, which have no accuracy."""
+def _about_training(
+    measured: Measured,
+    trained: Trained,
+    trainee: Trainee,
+    evaluation: EvaluationSettings,
+    baselines: Sequence[Baseline],
+    seed: int,
+) -> tuple[str | None, ...]:
+    """Return advice if a model overfits or is no better than without training; none with label sets."""
     if not trained.epochs or measured.train_accuracy is None:
-        return None
+        return ()
     correct = (measured.outputs.neighbours.predictions[1] == measured.outputs.test.labels).double().cpu().numpy()
     test_accuracy = interval(correct, n_resamples=evaluation.resamples, seed=seed)
     title, frozen = loss_title(trainee.loss), trained.model.spec.frozen
-    return overfitting_note(title, measured.train_accuracy, test_accuracy, measured.data, frozen=frozen)
+    return (
+        overfitting_note(title, measured.train_accuracy, test_accuracy, measured.data, frozen=frozen),
+        no_gain_note(title, test_accuracy, baselines, measured.data.noun),
+    )
 
 
 def finish(results: Results, folder: Path, messages: Messages, *, report: bool) -> None:
