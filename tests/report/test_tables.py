@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from sincere.loss_catalog import RAW_FEATURES
 from sincere.messages import Messages
 from sincere.records.estimates import Estimate
 from sincere.records.results import Difference, LossSummary, Results
@@ -97,6 +98,16 @@ def test_the_finding_says_lower_or_no_difference(results: Results) -> None:
         finding(made(results, (0.5, 0.49), same))
         == "These trained models: x against y: no significant difference in margin."
     )
+
+
+def test_the_finding_says_what_training_added_to_raw_features(results: Results) -> None:
+    pair = Difference(metric="margin", a="sincere", b="supcon", estimate=0.3, low=0.2, high=0.4, significant=True)
+    raw = pair.model_copy(update={"b": RAW_FEATURES, "estimate": 0.01, "low": -0.1, "significant": False})
+    two = made(results, (0.8, 0.5), pair)
+    summaries = (*two.summaries, two.summaries[1].model_copy(update={"loss": RAW_FEATURES}))
+    text = finding(two.model_copy(update={"summaries": summaries, "differences": (pair, raw)}))
+    assert text.startswith("These trained models: SINCERE against SupCon: margin 0.800, higher than 0.500")
+    assert text.endswith("SINCERE against raw features: no significant difference in margin.")
 
 
 def test_the_finding_is_about_the_losses_with_three_seeds(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sincere.catalog import own_name
-from sincere.loss_catalog import DEFAULT_LOSS, LOSSES, loss_title
+from sincere.loss_catalog import DEFAULT_LOSS, LOSSES, RAW_FEATURES, loss_title
 from sincere.messages import Messages
 from sincere.records.estimates import Estimate
 from sincere.records.files import write_atomic
@@ -204,7 +204,7 @@ def _without_training(results: Results) -> list[str]:
 
 
 def finding(results: Results) -> str:
-    """Return the finding in one sentence: the metrics of a run, or the differences between two losses."""
+    """Return the metrics of a run, or the differences between two losses and those to raw features, in a sentence each."""
     names = brief_metrics(results)
     if not results.differences:
         summary = results.summaries[0]
@@ -212,13 +212,22 @@ def finding(results: Results) -> str:
         metrics = [f"{about.title} {estimate_text(summary.metrics[name], share=about.share)}" for name, about in abouts]
         return f"{loss_title(summary.loss)} on {results.data.name}: {', '.join(metrics)}."
     a, b = compared_pair(results)
+    pairs = [(a, b)]
+    if RAW_FEATURES in {summary.loss for summary in results.summaries} - {a, b}:
+        pairs.append((a, RAW_FEATURES))
+    about = "" if results.scope == ABOUT_LOSSES else "These trained models: "
+    return about + " ".join(_compared(results, pair, names) for pair in pairs)
+
+
+def _compared(results: Results, pair: tuple[str, str], names: Sequence[str]) -> str:
+    """Return the differences between two losses in one sentence."""
+    a, b = pair
     differences = [d for d in results.differences if {d.a, d.b} == {a, b} and d.metric in names]
     clauses = [_clause(results, d, a, b) for d in differences if d.significant]
     same = [results.metrics[d.metric].title for d in differences if not d.significant]
     if same:
         clauses.append(f"no significant difference in {_listed(same)}")
-    about = "" if results.scope == ABOUT_LOSSES else "These trained models: "
-    return f"{about}{loss_title(a)} against {loss_title(b)}: {'; '.join(clauses)}."
+    return f"{loss_title(a)} against {loss_title(b)}: {'; '.join(clauses)}."
 
 
 def compared_pair(results: Results) -> tuple[str, str]:
