@@ -191,8 +191,9 @@ def _download(name: str, kind: str, settings: LoadOptions) -> None:
     root, folder = settings.root, str(DATASETS[name].folder)
     if DATASETS[name].on_disk(root):
         return
+    places = " or ".join(str(root / file) for file in (folder, DATASETS[name].arrays) if file)
     if not settings.download:
-        raise DataError(f"{name}: is not at {root / folder}, and downloads are switched off")
+        raise DataError(f"{name}: is not at {places}, and downloads are switched off")
     try:
         root.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(dir=root, prefix=".unfinished-"))
@@ -203,6 +204,6 @@ def _download(name: str, kind: str, settings: LoadOptions) -> None:
         if not DATASETS[name].on_disk(root):  # else another process has finished first
             publish_folder(work / folder, root / folder)
     except Exception as error:  # on broken connections and archives urllib, tarfile and zlib raise almost anything
-        raise DataError(f"{name}: could not be downloaded ({first_line(error)}); put it at {root / folder}") from error
+        raise DataError(f"{name}: could not be downloaded ({first_line(error)}); put it at {places}") from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
