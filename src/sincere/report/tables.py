@@ -204,7 +204,7 @@ def _without_training(results: Results) -> list[str]:
 
 
 def finding(results: Results) -> str:
-    """Return the metrics of a run, or the differences between two losses and those to raw features, in a sentence each."""
+    """Return the metrics of a run, or the differences between two losses, and those to raw features, in sentences."""
     names = brief_metrics(results)
     if not results.differences:
         summary = results.summaries[0]
