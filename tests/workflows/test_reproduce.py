@@ -108,6 +108,20 @@ def test_half_finished_transfers_are_listed_and_completed(copy: Path) -> None:
     assert completed.missing == ()
 
 
+def test_seeds_are_added_to_a_stored_transfer(copy: Path) -> None:
+    """What is stored of one seed is not enough for the intervals of two."""
+    runs = copy / "runs" / "tiny" / "runs"
+    for run in runs.glob("*-1"):
+        shutil.rmtree(run / "transfer")
+    (copy / "results" / "tiny-to-other.json").unlink()
+    sincere.reproduce("transfer", out=copy, quiet=True)  # stores one seed
+    for run in runs.glob("*-0"):
+        shutil.rmtree(run / "transfer")
+    completed = sincere.reproduce("transfer", train=True, out=copy, quiet=True)
+    assert completed.missing == ()
+    assert len(completed.experiments["tiny-to-other"].results.rows) == 4
+
+
 def test_fewer_runs_do_not_replace_stored_ones(copy: Path) -> None:
     shutil.rmtree(copy / "runs" / "tiny" / "runs" / "supcon-1" / "transfer")
     assert sincere.reproduce("transfer", out=copy, quiet=True).missing == ()

@@ -301,9 +301,11 @@ def _train_experiment(request: ReproduceRequest, name: str, messages: Messages) 
     models = {} if comparison is None else comparison.models
     for transfer in request.wanted_transfers(name):
         found = [_transferred(request, name, transfer), _read(request, name, transfer)]
-        lacking = _lacking(_best(request, found, silent, models=models), wanted)
+        if not _lacking(_best(request, found, silent, models=models), wanted):
+            continue
         for (loss, seed), moved in request.transfers(name, transfer).items():
-            if run_name(loss, seed) not in lacking or (moved.folder() / RESULTS).exists():
+            # Those that are stored but have no folder are made again: intervals need the values of each image of all.
+            if (moved.folder() / RESULTS).exists():
                 continue
             if not (moved.run / WEIGHTS).exists():
                 raise DataError(f"{moved.run}: its model is gone; train it again with: {request.command(name)}")
