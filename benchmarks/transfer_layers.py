@@ -82,7 +82,9 @@ def measured(request: ReproduceRequest) -> Iterator[tuple[str, int, dict[str, La
         with torch.inference_mode():
             embedded = embed_data(trained.model, data, CPU)
         layers = {layer: measure_layer(embedded.train, embedded.test, layer) for layer in LAYERS}
-        shown = {layer: {name: round(v.mean(), 4) for name, v in o.correct.items()} for layer, o in layers.items()}
+        shown = {
+            layer: {name: round(float(v.mean()), 4) for name, v in o.correct.items()} for layer, o in layers.items()
+        }
         messages.say(f"{loss}, seed {seed}: {shown}")
         yield loss, seed, layers
 
