@@ -40,13 +40,13 @@ def not_one_of(value: object, names: Sequence[str]) -> str:
     near = get_close_matches(str(value), names, n=1)
     hint = f". Did you mean {near[0]!r}?" if near else ""
     if isinstance(value, str) and "," in value and {part.strip() for part in value.split(",")} <= {*names, ""}:
-        hint = ". Separate names by spaces"
+        hint = ". Give one name, or, where several are possible, several with spaces between them"
     return f"must be one of {', '.join(map(repr, names))}; got {value!r}{hint}"
 
 
 def sample_name(text: object, number: object) -> str:
-    """Return what to call a sample: its file name or text, without control characters; # and its id if it is None."""
-    return f"#{number}" if text is None else printable(str(text))
+    """Return what to call a sample: its file name or text, without control characters; # and its id if it has none."""
+    return f"#{number}" if text is None or text == "" else printable(str(text))
 
 
 def number(

@@ -168,10 +168,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "--loss", "sincer"], "Did you mean 'sincere'?\n"),
         (
             ["train", "digits"],
-            "train: unexpected argument 'digits'; quote names with spaces; --help lists the options\n",
+            "train: unexpected argument 'digits'; --help lists the options, and names with spaces need quotes\n",
         ),
         (["train", "--losses", "a"], "unknown option: --losses. Did you mean --loss?\n"),
-        (["compare", "--losses", "sincere,supcon"], "got 'sincere,supcon'. Separate names by spaces\n"),
+        (["compare", "--losses", "sincere,supcon"], "several with spaces between them\n"),
         (["train", "--epochs", "1.5"], "sincere: train: epochs must be an integer; got '1.5'\n"),
         (["train", "--classes"], "sincere: train: --classes needs a value\n"),
         (["train", "--data", ""], "sincere: train: data must not be empty; got ''\n"),

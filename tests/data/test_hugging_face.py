@@ -137,6 +137,22 @@ def test_vectors_of_an_unknown_class_have_no_label(options: LoadOptions) -> None
     assert data.n_unlabelled == 9
 
 
+@pytest.mark.parametrize("kind", ["images", "vectors"])
+@pytest.mark.parametrize("test_labels", ["numbered in another way", "strings"])
+def test_parts_that_number_their_classes_differently(kind: str, test_labels: str, options: LoadOptions) -> None:
+    """`class_encode_column` numbers the classes of each part by itself."""
+    make = image_set if kind == "images" else vector_set
+    named = [["ant", "bee", "cat"] * 4, ["cat", "bee", "cat"]]
+    parts = {}
+    for part, names in zip(("train", "test"), named, strict=True):
+        rows = make(len(names)).remove_columns("label").add_column("label", names)
+        parts[part] = rows if part == "test" and test_labels == "strings" else rows.class_encode_column("label")
+    assert getattr(parts["test"].features["label"], "names", None) in (None, ["bee", "cat"])
+    data = load_source(datasets.DatasetDict(parts), options)
+    for samples, names in zip((data.train, data.test), named, strict=True):
+        assert [data.class_names[label] for label in samples.labels] == names
+
+
 def test_a_test_part_without_labels_is_refused(options: LoadOptions) -> None:
     parts = datasets.DatasetDict({"train": labelled_vectors([0, 2] * 15), "test": labelled_vectors([-1] * 6)})
     with pytest.raises(DataError, match="test labels must be 0 to 1; got -1"):

@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.optim import AdamW
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 from sincere import info_nce_loss, sincere_loss
 from sincere.errors import InputTypeError, InputValueError
@@ -95,11 +95,16 @@ def test_training_takes_the_same_course_without_the_callback() -> None:
     assert torch.equal(*weights)
 
 
-def test_a_loader_with_a_generator_of_its_own_takes_the_same_course() -> None:
+@pytest.mark.parametrize("form", ["loader", "batch sampler"])
+def test_a_loader_with_a_generator_of_its_own_takes_the_same_course(form: str) -> None:
     (dataset, test), weights = (loader.dataset for loader in loaders()), []
     for watched in (False, True):
         generator = torch.Generator().manual_seed(3)
-        train = DataLoader(dataset, batch_size=100, shuffle=True, generator=generator)
+        if form == "loader":
+            train = DataLoader(dataset, batch_size=100, shuffle=True, generator=generator)
+        else:
+            batches = BatchSampler(RandomSampler(dataset, generator=generator), batch_size=100, drop_last=False)
+            train = DataLoader(dataset, batch_sampler=batches)
         module = make_module()
         torch.manual_seed(1)
         make_trainer(2, *([LiveKNN(train, DataLoader(test, batch_size=500))] if watched else [])).fit(module, train)
@@ -139,6 +144,52 @@ def test_a_checkpoint_holds_the_loss(tmp_path: Path) -> None:
     loaded = ContrastiveModule.load_from_checkpoint(best.best_model_path, network=make_module().network)
     assert loaded.named_loss.config() == module.named_loss.config()
     assert torch.equal(loaded.network[0].weight, module.network[0].weight)
+
+
+def test_a_checkpoint_of_a_subclass_holds_nothing_else(tmp_path: Path) -> None:
+    """What a subclass takes, such as a network, is its own affair; training resumes with torch's safe loading."""
+
+    class Own(ContrastiveModule):
+        def __init__(self, backbone: nn.Module, loss: str = "sincere", temperature: float | torch.Tensor = 0.1) -> None:
+            super().__init__(backbone, loss, temperature=temperature)
+
+    train, _ = loaders()
+    temperature = nn.Parameter(torch.tensor(0.3))
+    module = Own(make_module().network, temperature=temperature)
+    checkpoints = ModelCheckpoint(tmp_path, save_last=True)
+    make_trainer(1, checkpoints, limit_train_batches=2).fit(module, train)
+    assert dict(module.hparams) == {"loss": "sincere", "temperature": pytest.approx(0.3)}
+    loaded = Own.load_from_checkpoint(checkpoints.best_model_path, backbone=make_module().network)
+    assert torch.equal(loaded.network[0].weight, module.network[0].weight)
+    assert torch.equal(loaded.named_loss.criterion.temperature, temperature)
+    resumed = Own(make_module().network, temperature=nn.Parameter(torch.tensor(0.3)))
+    last = tmp_path / "last.ckpt"
+    make_trainer(2, limit_train_batches=2).fit(resumed, train, ckpt_path=last, weights_only=True)
+
+
+def test_a_process_group_is_no_hyperparameter(tmp_path: Path) -> None:
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        module = make_module(group=torch.distributed.group.WORLD)
+        assert set(module.hparams) == {"loss", "temperature"}
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_views_of_different_size_and_inputs_by_name() -> None:
+    class Named(nn.Module):
+        def forward(self, inputs: Any) -> torch.Tensor:
+            z: torch.Tensor = inputs["x"] if isinstance(inputs, dict) else inputs.flatten(2).mean(dim=2)
+            return z
+
+    module = ContrastiveModule(Named())
+    views, labels = [torch.randn(6, 3, 16, 16), torch.randn(6, 3, 8, 8)], torch.arange(6) // 2
+    found, of_batch = module.split_batch([views, labels])
+    assert [tuple(view.shape) for view in found] == [(6, 3, 16, 16), (6, 3, 8, 8)]
+    assert of_batch is labels
+    assert module.split_batch(views)[1] is None
+    batches = [({"x": torch.eye(6)}, labels)]
+    assert LiveKNN(batches, batches, k=1).measure(module) == 1.0
 
 
 def test_modes_are_restored() -> None:
@@ -227,12 +278,13 @@ def test_errors() -> None:
         ),
         (
             InputTypeError,
-            "LiveKNN: a batch of references must be a pair of inputs and labels, both tensors; got Tensor",
+            "LiveKNN: a batch of references must be a pair of inputs, in one view, and labels, a tensor; got Tensor",
             lambda: LiveKNN([torch.randn(4, 64)], []).measure(make_module()),
         ),
         (
             InputTypeError,
-            "LiveKNN: a batch of references must be a pair of inputs and labels, both tensors; got list",
+            "LiveKNN: a batch of references must be a pair of inputs, in one view, and labels, a tensor; got list of "
+            "list, Tensor",
             lambda: LiveKNN([[[torch.randn(4, 64)] * 2, torch.arange(4)]], []).measure(make_module()),
         ),
         (

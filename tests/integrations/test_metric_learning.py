@@ -255,7 +255,8 @@ def test_errors(batch: tuple[Tensor, Tensor]) -> None:
         ),
         (
             UnsupportedError,
-            "ContrastiveMetricLoss: group is not supported with pairs; leave out the miner or the group",
+            "ContrastiveMetricLoss: group is not supported with pairs or a reducer; leave out the group, or the miner, "
+            "the memory and the reducer",
             lambda: ContrastiveMetricLoss(group="world")(*batch, (some, some + 5, some, some + 2)),
         ),
     ]

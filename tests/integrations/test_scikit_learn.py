@@ -80,7 +80,7 @@ def test_every_loss_trains(digits: Any, loss: Any) -> None:
     assert model.loss_curve_[-1] < model.loss_curve_[0]
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", [*LOSSES, "sincere+0.5*k-positives"])
 def test_random_state_decides_all_and_global_state_nothing(digits: Any, loss: str) -> None:
     model = ContrastiveEmbedder(loss, epochs=2, dim=8, random_state=3)
     torch.manual_seed(1)
@@ -129,6 +129,20 @@ def test_features_of_any_size(digits: Any) -> None:
     for size in (1e160, 1e-160):
         found = clone(model).fit(digits[0] * size, digits[2]).predict(digits[1] * size)
         assert np.mean(found == expected) > 0.99
+
+
+def test_classes_of_one_row(digits: Any) -> None:
+    """A target of the class is a positive, too; without one a row alone has none."""
+    rows = digits[0][:20]
+    targeted = ContrastiveEmbedder("targeted", n_views=1, epochs=2, dim=4, random_state=0).fit(rows, np.arange(20))
+    assert targeted.loss_curve_[-1] > 0
+    with pytest.raises(InputValueError, match="a row alone has no positive"):
+        ContrastiveEmbedder(n_views=1, epochs=1).fit(rows, np.arange(20))
+
+
+def test_cross_entropy_has_no_classifier_here(digits: Any) -> None:
+    with pytest.raises(InputValueError, match="here is no classifier for cross-entropy; got 'sincere\\+cross-entropy'"):
+        ContrastiveEmbedder("sincere+cross-entropy").fit(digits[0], digits[2])
 
 
 def test_nearly_all_features_may_be_dropped(digits: Any) -> None:

@@ -305,7 +305,7 @@ def test_other_images_of_the_same_classes_get_a_note(finished: Path, data: str, 
     assert any("not the images that the run" in n for n in sincere.evaluate(folder, data=other, report=False).notes)
     shutil.copy(data, tmp_path / "moved.npz")
     same = sincere.evaluate(folder, data=str(tmp_path / "moved.npz"), report=False, quiet=True)
-    assert same.notes == ()
+    assert not any("not the images that the run" in note for note in same.notes)
     few = blobs(tmp_path / "few.npz", n_test=9)
     assert any("9 test images are few" in note for note in sincere.transfer(folder, few, report=False).notes)
 

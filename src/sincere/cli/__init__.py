@@ -28,7 +28,7 @@ VERBS: dict[str, str] = {  # each has a module of its name, and a request in sin
     "predict": "classify new images with the model of a run",
     "embed": "write the embeddings of images to a file",
     "nearest": "show the training images nearest to an image",
-    "labels": "list training images whose label may be wrong",
+    "labels": "list images whose label may be wrong",
     "export": "write the model of a run as ONNX, or as a folder with a model card",
     "report": "write the report of stored results again",
     "datasets": "list the data sets known by name",

@@ -195,7 +195,8 @@ def _one_line(error: CycloptsError, arguments: Sequence[str], record: type[Reque
         where = "; --help explains it" if name.startswith("--") else "; put it before the options"
         return f"{name} is missing{where}"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
-        return f"unexpected argument {error.unused_tokens[0]!r}; quote names with spaces; --help lists the options"
+        remedy = "--help lists the options, and names with spaces need quotes"
+        return f"unexpected argument {error.unused_tokens[0]!r}; {remedy}"
     message = " ".join(str(error).split()).removesuffix(".")
     return f"{message[:1].lower()}{message[1:]}"
 

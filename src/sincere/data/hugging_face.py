@@ -8,8 +8,8 @@ access. Vectors are written into a .parquet.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -90,14 +90,18 @@ class HuggingFaceData:
         if (vectors := _find(features, FEATURES, _is_vector)) is not None:
             return self._vectors(train, test, vectors, labels, options)
         images = _column(self.name, features, IMAGES, "images or vectors", _is_image)
-        names = getattr(features[labels], "names", None)
-        parts = [(part, rows) for part, rows in ((TRAIN, train), (TEST, test)) if rows is not None]
-        found = [self._written(part, rows, images, labels, options) for part, rows in parts]
+        parts = {part: rows for part, rows in ((TRAIN, train), (TEST, test)) if rows is not None}
+        numbers = _class_numbers(self.name, parts.values(), labels)
+        found = [self._written(part, rows, images, labels, options) for part, rows in parts.items()]
         root = Path(self.name)
-        stored = [NamedArray(root, f"column {labels!r}", values) for _, values in found]
-        class_names = None
-        if names is not None:
-            stored, class_names = without_unused(stored, NamedArray(root, "class names", np.array(names)))
+        stored, class_names = [NamedArray(root, f"column {labels!r}", values) for _, values in found], None
+        if numbers:
+            of_part = [_numbering(rows, labels, numbers) for rows in parts.values()]
+            stored = [
+                replace(array, values=np.array([number(label) for label in array.values.tolist()]))
+                for array, number in zip(stored, of_part, strict=True)
+            ]
+            stored, class_names = without_unused(stored, NamedArray(root, "class names", np.array([*numbers])))
         encoded, known = encode_labels(root, stored, class_names, noun="image")
         files = [files for files, _ in found]
         both = [labelled_files(*each) for each in zip((TRAIN, TEST), files, encoded, strict=False)]
@@ -128,10 +132,12 @@ class HuggingFaceData:
         """Return a column of vectors as a data set of features, through a .parquet in the cache."""
         path = self._entry(options, vectors, labels, part="vectors")
         file = path / f"{Path(self.name).name}.parquet"
+        parts = {part: rows for part, rows in ((TRAIN, train), (TEST, test)) if rows is not None}
+        numbers = _class_numbers(self.name, parts.values(), labels)
         if not file.is_file():
             with new_entry(path) as work:
-                _write_vectors(self.name, {TRAIN: train, TEST: test}, vectors, labels, work / file.name)
-        return load_parquet(file, options, class_names=getattr(train.features[labels], "names", None))
+                _write_vectors(self.name, parts, vectors, labels, numbers, work / file.name)
+        return load_parquet(file, options, class_names=[*numbers] or None)
 
 
 def load_saved(path: Path, options: LoadOptions) -> Dataset:
@@ -230,6 +236,38 @@ def _column(name: str, features: Mapping[str, Any], names: tuple[str, ...], what
     return found
 
 
+def _class_numbers(name: str, parts: Collection[Any], labels: str) -> dict[str, int]:
+    """Return one number for each class name of all parts, which may number them differently; empty without names."""
+    numbers: dict[str, int] = {}
+    kinds = [rows.features[labels] for rows in parts]
+    if not any(isinstance(kind, datasets.ClassLabel) for kind in kinds):
+        return numbers
+    for rows, kind in zip(parts, kinds, strict=True):
+        if isinstance(kind, datasets.ClassLabel):
+            names = kind.names
+        elif "string" in kind.dtype:
+            names = [row[labels] for row in _rows(name, rows, labels)]
+        else:
+            names = []
+        for class_name in names:
+            numbers.setdefault(class_name, len(numbers))
+    return numbers
+
+
+def _numbering(rows: Any, labels: str, numbers: Mapping[str, int]) -> Callable[[Any], Any]:
+    """Return what maps a label of a part to the number of its class; one without a name stays without."""
+    own = getattr(rows.features[labels], "names", None) or [*numbers]
+
+    def number(label: Any) -> Any:
+        if isinstance(label, str):
+            return numbers[label]
+        if label is None or label < 0:
+            return label
+        return numbers[own[label]] if label < len(own) else max(label, len(numbers))
+
+    return number
+
+
 def _rows(name: str, rows: Any, *columns: str) -> Iterator[dict[str, Any]]:
     """Yield the rows with these columns as they are stored, images as they are encoded."""
     chosen = rows.with_format(None).select_columns(list(columns))
@@ -262,17 +300,19 @@ def _write_images(name: str, rows: Any, images: str, labels: str, folder: Path) 
     write_arrays(folder / LABEL_FILE, {"labels": np.array(found), "names": np.array(names)})
 
 
-def _write_vectors(name: str, parts: Mapping[str, Any], vectors: str, labels: str, path: Path) -> None:
+def _write_vectors(
+    name: str, parts: Mapping[str, Any], vectors: str, labels: str, numbers: Mapping[str, int], path: Path
+) -> None:
     """Write rows in blocks."""
     writer = None
     try:
         for part, rows in parts.items():
-            if rows is None:
-                continue
             block = list[dict[str, Any]]()
-            split = {"split": part} if parts[TEST] is not None else {}
+            split = {"split": part} if TEST in parts else {}
+            number = _numbering(rows, labels, numbers) if numbers else None
             for row in _rows(name, rows, vectors, labels):
-                block.append({"features": row[vectors], "label": row[labels], **split})
+                label = row[labels] if number is None else number(row[labels])
+                block.append({"features": row[vectors], "label": label, **split})
                 if len(block) == ROWS:
                     writer, block = _appended(writer, block, path), []
             if block:

@@ -31,6 +31,9 @@ except ModuleNotFoundError as error:
     raise MissingPackageError(missing_package("sincere.integrations.lightning", error)) from error
 
 
+TEMPERATURE = "named_loss.criterion.temperature"  # in a checkpoint, if it is learned
+
+
 class ContrastiveModule(LightningModule):
     """A network that is trained by a contrastive loss of the embeddings that it returns.
 
@@ -62,7 +65,9 @@ class ContrastiveModule(LightningModule):
         **options: Any,
     ) -> None:
         super().__init__()
-        self.save_hyperparameters(ignore=("network", "optimizer"))
+        plain = {name: value for name, value in options.items() if isinstance(value, bool | int | float | str)}
+        # Given as a dict, so that neither a process group nor what a subclass takes gets into checkpoints.
+        self.save_hyperparameters({"loss": loss, "temperature": float(temperature), **plain})
         self.network = network
         self.named_loss = NamedLoss(type(self).__name__, loss, temperature, options)
         self._make_optimizer = optimizer or partial(AdamW, lr=1e-3)
@@ -84,24 +89,27 @@ class ContrastiveModule(LightningModule):
         """Return the optimiser of all parameters, those of the loss included."""
         return self._make_optimizer(self.parameters())
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Make the temperature one that is learned, if it is in the checkpoint."""
+        learned = checkpoint["state_dict"].get(TEMPERATURE)
+        if learned is not None and TEMPERATURE not in self.state_dict():
+            self.named_loss.criterion.temperature = nn.Parameter(torch.empty_like(learned))
+
     def split_batch(self, batch: Any) -> tuple[Sequence[Tensor], Tensor | None]:
         """Return the views of a batch, each (n, ...), and its labels (n,) or None.
 
         Raises:
-            InputValueError: It is neither a pair of inputs and labels (n,) nor views of one shape.
+            InputValueError: It is a pair whose second part is neither labels (n,) nor another view.
         """
         pair = isinstance(batch, list | tuple) and len(batch) == 2 and isinstance(batch[1], Tensor)
         inputs, labels = batch if pair and batch[1].ndim == 1 else (batch, None)
-        views = inputs if isinstance(inputs, list | tuple) else [inputs]
-        if len({view.shape if isinstance(view, Tensor) else type(view) for view in views}) > 1:
+        if pair and labels is None and batch[1].ndim == 2 and _shape(batch[0]) != _shape(batch[1]):
             requirement = "a batch must be inputs with labels (n,), or views of one shape"
-            got = ", ".join(
-                str(checks.shape(view)) if isinstance(view, Tensor) else type(view).__name__ for view in views
-            )
+            got = ", ".join(map(_shape, batch))
             raise InputValueError(
                 checks.wording(type(self).__name__, requirement, got, "Override split_batch for others")
             )
-        return views, labels
+        return (inputs if isinstance(inputs, list | tuple) else [inputs]), labels
 
     def _step(self, batch: Any, name: str) -> Tensor:
         views, labels = self.split_batch(batch)
@@ -196,9 +204,11 @@ class LiveKNN(Callback):
         caller = type(self).__name__
         embeddings, labels = [], []
         for batch in batches:
-            if not isinstance(batch, list | tuple) or len(batch) != 2 or not all(isinstance(x, Tensor) for x in batch):
-                requirement = f"a batch of {name} must be a pair of inputs and labels, both tensors"
-                raise InputTypeError(checks.wording(caller, requirement, type(batch).__name__))
+            pair = batch if isinstance(batch, list | tuple) and len(batch) == 2 else None
+            if pair is None or isinstance(pair[0], list | tuple) or not isinstance(pair[1], Tensor):
+                requirement = f"a batch of {name} must be a pair of inputs, in one view, and labels, a tensor"
+                got = f"{type(batch).__name__} of {', '.join(type(part).__name__ for part in batch)}"
+                raise InputTypeError(checks.wording(caller, requirement, type(batch).__name__ if pair is None else got))
             inputs, targets = pl_module.transfer_batch_to_device(batch, pl_module.device, 0)
             if targets.ndim != 1:
                 raise InputValueError(checks.wording(caller, f"labels of {name} must be (n,)", checks.shape(targets)))
@@ -213,6 +223,14 @@ class LiveKNN(Callback):
 
 def _generators(*loaders: Any) -> list[torch.Generator]:
     """Return the random generators that data loaders and their samplers have of their own."""
-    parts = [part for loader in loaders for part in (loader, getattr(loader, "sampler", None))]
-    found = [getattr(part, "generator", None) for part in parts]
+    found = []
+    for loader in loaders:
+        batches = getattr(loader, "batch_sampler", None)
+        parts = (loader, getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None))
+        found += [getattr(part, "generator", None) for part in parts]
     return [own for own in found if isinstance(own, torch.Generator)]
+
+
+def _shape(part: Any) -> str:
+    """Return the shape of a part of a batch, or what it is, for messages."""
+    return str(checks.shape(part)) if isinstance(part, Tensor) else type(part).__name__

@@ -165,7 +165,8 @@ class ContrastiveMetricLoss(losses.BaseMetricLossFunction):  # type: ignore[misc
         if formula is None or not formula.is_plain:
             raise UnsupportedError(f"{caller}: {name} takes labels, neither pairs nor a reducer")
         if getattr(criterion, "group", None) is not None:
-            raise UnsupportedError(f"{caller}: group is not supported with pairs; leave out the miner or the group")
+            remedy = "leave out the group, or the miner, the memory and the reducer"
+            raise UnsupportedError(f"{caller}: group is not supported with pairs or a reducer; {remedy}")
         return formula
 
     def _without_unlabelled(

@@ -40,6 +40,9 @@ class NamedLoss(nn.Module):
         if options.get("reduction") == "none":
             requirement = "reduction must be 'mean' or 'sum', because a trainer needs one number"
             raise InputValueError(checks.wording(caller, requirement, "'none'"))
+        if self.entry.needs_classifier:
+            requirement = "loss must be a contrastive loss, or a sum of such: here is no classifier for cross-entropy"
+            raise InputValueError(checks.wording(caller, requirement, repr(loss)))
         if self.entry.needs_classes and not {"n_classes", "dim"} <= options.keys():
             requirement = f"n_classes and dim must be given for the loss {loss}, which keeps something for each class"
             raise InputTypeError(checks.wording(caller, requirement, ", ".join(options) or "neither"))

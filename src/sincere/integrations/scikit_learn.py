@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from typing import Any, Literal, Self, cast
 
@@ -22,7 +22,7 @@ from sincere.data.feature_views import make_feature_views
 from sincere.data.samplers import ShuffleSampler
 from sincere.errors import InputTypeError, InputValueError
 from sincere.integrations.named_loss import NamedLoss
-from sincere.loss_catalog import DEFAULT_LOSS, LOSSES
+from sincere.loss_catalog import DEFAULT_LOSS, LOSSES, find_loss
 from sincere.models.heads import mlp
 from sincere.training.optimizers import OptimizerSettings, make_optimizer
 from sincere.training.schedules import learning_rate_factor, warmup_steps
@@ -174,9 +174,7 @@ class ContrastiveEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         if "temperature" in options:
             requirement = "loss_options must not hold the temperature, which is a parameter of its own"
             raise InputValueError(checks.wording(caller, requirement, options["temperature"]))
-        sizes = (
-            {"n_classes": n_classes, "dim": self.dim} if self.loss in LOSSES and LOSSES[self.loss].needs_classes else {}
-        )
+        sizes = {"n_classes": n_classes, "dim": self.dim} if find_loss(self.loss, caller=caller).needs_classes else {}
         return NamedLoss(caller, self.loss, self.temperature, {**sizes, **options}).to(self.device)
 
     def _views(self, n_features: int) -> tuple[float, int]:
@@ -195,7 +193,8 @@ class ContrastiveEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         """Set `network_`, in float64 on the CPU, and `loss_curve_`."""
         n, n_features = features.shape
         criterion, (dropout, n_views) = self._criterion(int(labels.max()) + 1), self._views(n_features)
-        if n_views == 1 and isinstance(criterion, NamedLoss) and np.bincount(labels).max() < 2:
+        entry = criterion.entry if isinstance(criterion, NamedLoss) else None
+        if n_views == 1 and entry is not None and not entry.needs_classes and np.bincount(labels).max() < 2:
             requirement = "y must have a class with two rows, because a row alone has no positive"
             raise InputValueError(checks.wording(self._caller, requirement, f"{n} classes of one row"))
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -203,8 +202,8 @@ class ContrastiveEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             torch.manual_seed(seed)
             network = mlp(n_features, self.dim, hidden=self.hidden or max(n_features, LEAST_HIDDEN))
         network = network.to(self.device, torch.float32)
-        drawing: Any = criterion.criterion if isinstance(criterion, NamedLoss) else None
-        draws = getattr(drawing, "draw", 0) is None  # it would take its numbers from the global generator
+        parts: Iterable[Any] = criterion.modules() if isinstance(criterion, NamedLoss) else ()
+        drawing = [part for part in parts if getattr(part, "draw", 0) is None]  # by the global generator, otherwise
         chosen = OptimizerSettings("adamw", self.learning_rate, weight_decay=self.weight_decay)
         optimizer = make_optimizer(network, chosen)
         sampler = ShuffleSampler(labels, min(self.batch_size, n), seed=seed)
@@ -218,8 +217,8 @@ class ContrastiveEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             factor = learning_rate_factor(step, n_steps, warmup_steps(n_steps, sampler.n_batches))
             for group in optimizer.param_groups:
                 group["lr"] = group["peak"] * factor
-            if draws:
-                drawing.draw = (seed + step) % np.iinfo(np.int32).max
+            for part in drawing:
+                part.draw = (seed + step) % np.iinfo(np.int32).max
             loss = criterion(network(views.flatten(0, 1)).view(*views.shape[:2], -1), classes[rows])
             optimizer.zero_grad()
             loss.backward()

@@ -105,7 +105,10 @@ def check_folder_exists(folder: Path) -> None:
 
 def similar_folders(folder: Path) -> list[Path]:
     """Return folders whose names are like that of one that does not exist, beside it; the most similar first."""
-    beside = [path.name for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
+    try:
+        beside = [path.name for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
+    except OSError:  # it cannot be listed
+        return []
     longer = [name for name in beside if folder.name and name.startswith(folder.name)]
     return [folder.parent / name for name in sorted(longer) or get_close_matches(folder.name, beside, n=1)]
 

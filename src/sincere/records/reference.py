@@ -29,6 +29,7 @@ class Reference:
         class_names: Names of the classes.
         held_out: Embeddings of test samples (h, d): how well samples fit that the model has not seen.
         texts: File name or text of each (m,); None without.
+        digests: Hash of the name and content of each image file (m, 16); None where there are no files.
     """
 
     embeddings: NDArray[np.float32]
@@ -37,6 +38,7 @@ class Reference:
     class_names: tuple[str, ...]
     held_out: NDArray[np.float32]
     texts: NDArray[np.str_] | None = None
+    digests: NDArray[np.uint8] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -56,6 +58,8 @@ class Reference:
         if self.texts is not None:
             joined = _SEPARATOR.join(text.replace(_SEPARATOR, " ") for text in self.texts.tolist())
             arrays["texts"] = np.frombuffer(joined.encode("utf-8", "surrogatepass"), dtype=np.uint8)
+        if self.digests is not None:
+            arrays["digests"] = self.digests
         write_tensors(folder / REFERENCE, arrays, {"class_names": json.dumps(list(self.class_names))})
 
     @property
@@ -93,10 +97,12 @@ class Reference:
             shapes = embeddings.ndim == 2 and len(embeddings) == n > 0 and ids.shape == (n,)
             shapes = shapes and labels.shape in ((n,), (n, len(names)))
             shapes = shapes and held_out.ndim == 2 and held_out.shape[1] == embeddings.shape[1]
+            digests = arrays.get("digests")
+            shapes = shapes and (digests is None or (digests.shape == (n, 16) and digests.dtype == np.uint8))
             finite = bool(np.isfinite(embeddings).all()) and bool(np.isfinite(held_out).all())
             sound = shapes and finite and (texts is None or len(texts) == n)
             if not sound or labels.min() < 0 or labels.max() >= (len(names) if labels.ndim == 1 else 2):
                 raise ValueError("its arrays do not fit together")
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{path}: is damaged ({error}); {remedy}") from error
-        return cls(embeddings.astype(np.float32), labels, ids, names, held_out.astype(np.float32), texts)
+        return cls(embeddings.astype(np.float32), labels, ids, names, held_out.astype(np.float32), texts, digests)

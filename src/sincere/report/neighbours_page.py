@@ -40,7 +40,7 @@ class Query:
         label: Name of the class that its neighbours vote for, or the labels that most of them have.
         confidence: Share of that class, or of the first of these labels, in the votes.
         n_votes: Number of the nearest training images that vote.
-        p_known: Share of held-out test images that fit the known classes no better.
+        p_known: How well it fits the known classes, compared with held-out test images: a p-value.
         is_unknown: Whether it seems to be of an unknown class.
         pixels: A thumbnail (h, w, c).
         nearest: Its nearest training images, the nearest first.
@@ -66,7 +66,7 @@ def neighbours_page(run: str, queries: Sequence[Query]) -> str:
 def _section(query: Query) -> Html:
     vote = f"{query.label}: {query.confidence:.0%} of the votes of the {query.n_votes} nearest"
     nearest = [_figure(one.pixels, one.name, f"{one.label}, {one.similarity:.3f}") for one in query.nearest]
-    fit = f"p_known {query.p_known:.2f}: the share of test images that fit the known classes no better"
+    fit = f"p_known {query.p_known:.2f}: about the share of test images that fit the known classes no better"
     texts = tag("div", tag("p", "unknown? " if query.is_unknown else None, vote), tag("p", fit, class_="note"))
     given = tag("div", tag("img", src=data_url(query.pixels), alt=query.name), texts, class_="pictures")
     return tag("section", tag("h2", query.name), given, tag("div", *nearest, class_="pictures"))

@@ -53,7 +53,7 @@ def reference_of(train: PartOutputs | EmbeddedImages, test: PartOutputs | Embedd
     """Return the embedded parts of a data set as the reference set of its run."""
     arrays = (train.embeddings, train.labels, train.ids, test.embeddings)
     embeddings, labels, ids, held_out = (x.cpu().numpy() for x in arrays)
-    return Reference(embeddings, labels, ids, data.class_names, held_out, data.train.texts)
+    return Reference(embeddings, labels, ids, data.class_names, held_out, data.train.texts, data.train.digests)
 
 
 def embed_part(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import numpy as np
 from lightning_fabric import Fabric
 
 from sincere.data.dataset import Dataset
@@ -274,19 +273,22 @@ def write_results(
 
 
 def _other_data_note(folder: RunFolder, data: Dataset) -> str:
-    """Return a note on data that a run was not trained on: how many test samples it has learned from, by their names.
+    """Return a note on data that a run was not trained on: how many test images it has learned from, by their files.
 
     Where a data set is split by the package, correcting a single label draws another split.
     """
     note = f"these are not the {data.noun} that the run was trained and tested on: same classes, other data"
     try:
-        known = Reference.read(folder.path).texts
+        known = Reference.read(folder.path).digests
     except DataError:  # not there yet, or damaged
         return note
-    if known is None or data.test.texts is None or not (n_seen := int(np.isin(data.test.texts, known).sum())):
+    if known is None or data.test.digests is None:
+        return note
+    files = {digest.tobytes() for digest in known}
+    if not (n_seen := sum(digest.tobytes() in files for digest in data.test.digests)):
         return note
     learned = f"{n_seen:,} of the {len(data.test):,} test {data.noun} were training {data.noun} of the run"
-    return f"{note}; {learned}, by their names, so that its metrics are too good: train again"
+    return f"{note}; {learned}, so that its metrics are too good: train again"
 
 
 def _about_training(
