@@ -46,19 +46,26 @@ def reproduction(root: Path) -> dict[str, str]:
 def headline(root: Path) -> str:
     """Return margins and accuracies of SupCon and SINCERE, for the experiments that have three seeds or more."""
     request = ReproduceRequest.make(item="margins", out=root / "reproduction")
-    rows = []
+    rows, alike = [], []
     for experiment in collect(request, Messages(silent=True)).trained():
         results = experiment.results
         if results.scope != ABOUT_LOSSES:
             continue
+        title = EXPERIMENTS[experiment.recipe].title
+        margins = [d for d in results.differences if {d.a, d.b} == {"sincere", "supcon"} and d.metric == "margin"]
+        if not margins[0].significant:
+            alike.append(title)
         summaries = {summary.loss: summary for summary in results.summaries}
         cells = [
             f"{estimate_text(value, share=share)} {interval(value, share=share)}"
             for name, share in (("margin", False), ("knn1", True))
             for value in (summaries[loss].metrics[name] for loss in ("supcon", "sincere"))
         ]
-        rows.append([EXPERIMENTS[experiment.recipe].title, *cells])
-    return markdown(["", "margin, SupCon", "margin, SINCERE", "1-NN, SupCon", "1-NN, SINCERE"], rows)
+        rows.append([title, *cells])
+    table = markdown(["", "margin, SupCon", "margin, SINCERE", "1-NN, SupCon", "1-NN, SINCERE"], rows)
+    exceptions = f" but {' and '.join(alike)}" if alike else ""
+    about = f"In brackets: 95% confidence intervals. The margins differ significantly in all rows{exceptions}."
+    return f"{table}\n\n{about}"
 
 
 def transfer_layers(results: dict[str, Any]) -> str:
