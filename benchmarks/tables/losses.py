@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.tables import triton_tables
-from benchmarks.tables.markdown import described, markdown, megabytes, metric_cell, span, times
+from benchmarks.tables.markdown import described, markdown, megabytes, metric_cell, span, threads, times
 from sincere.loss_catalog import DEFAULT_LOSS, loss_title
 from sincere.report.tables import number
 
@@ -82,7 +82,7 @@ def bench(results: dict[str, Any]) -> str:
     ]
     machine = results["machine"]
     versions = f"Python {machine['python']}, torch {machine['versions']['torch']}"
-    where = f"{machine['processor']}, {machine['threads']} threads; {versions}; {machine['started'][:10]}."
+    where = f"{machine['processor']}, {threads(machine)}; {versions}; {machine['started'][:10]}."
     table = markdown(["measured", "size", "case", "median, ms", "quartiles, ms", "ratio"], rows)
     return f"{table}\n\nd = {results['dim']}. Ratio: of the time to that of the first case of the same size. {where}"
 

@@ -24,11 +24,15 @@ def megabytes(value: float | None) -> str:
     return "-" if value is None else f"{value / 1e6:,.0f} MB"
 
 
+def threads(machine: dict[str, Any]) -> str:
+    return "1 thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
+
+
 def described(results: dict[str, Any]) -> str:
     machine = results["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     return (
-        f"{machine['processor']}, {machine['threads']} threads, {machine['instructions']}, "
+        f"{machine['processor']}, {threads(machine)}, {machine['instructions']}, "
         f"{machine['memory_gb']} GB; Python {machine['python']}, {versions}; {machine['date']}."
     )
 

@@ -7,7 +7,7 @@ from sincere.settings.requests import TrainRequest
 
 
 def main(arguments: list[str]) -> None:
-    """Train a model; a resumed run keeps its own settings, but for those that are given."""
+    """Train a model; a resumed run keeps its own settings, except those given explicitly."""
     request = TrainRequest.make_or_resume(**given_settings(TrainRequest, arguments))
     from sincere.workflows.train import run_training
 

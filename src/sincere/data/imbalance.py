@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sincere import checks
 
-ROUNDING = 1e-9  # of a class size that is an integer but for floating-point residue
+ROUNDING = 1e-9  # of a class size that is an integer apart from floating-point residue
 
 
 def long_tailed_positions(labels: ArrayLike, ratio: float, *, n_classes: int, seed: int = 0) -> NDArray[np.int64]:

@@ -80,7 +80,7 @@ class TransferRequest(MeasureRequest):
     size: int | None = Field(default=None, ge=1, le=4096)
     """Side of the network's input, in pixels. Default: that of the run."""
     recipe: Annotated[str | None, Choices(TRANSFER_RECIPES)] = None
-    """Take the settings of one of the paper's transfers, such as pets, but for those that are given."""
+    """Take the settings of one of the paper's transfers, such as pets, except those given explicitly."""
     out: Path | None = None
     """Folder to write to. Default: the run's transfer/<data>, or transfer/recipe-<recipe>."""
 

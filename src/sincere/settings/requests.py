@@ -100,7 +100,7 @@ class TrainRequest(RunSettings):
     )
 
     recipe: Annotated[str | None, Choices(RUN_RECIPES)] = None
-    """Take the settings of one of the paper's runs, such as cifar10-sincere, but for those that are given."""
+    """Take the settings of one of the paper's runs, such as cifar10-sincere, except those given explicitly."""
     out: Path | None = None
     """Folder of the run. Default: runs/<data>-<loss>-<seed>, or runs/<recipe>-<seed>."""
     resume: bool = False
@@ -180,13 +180,13 @@ class CompareRequest(Request):
     seeds: tuple[Seed, ...] = (0,)
     """Random seeds: one run of each loss for each seed. Three or more compare the losses, not only these models."""
     out: Path | None = None
-    """Folder of the comparison. Default: runs/<data>-comparison."""
+    """Folder of the comparison. Default: runs/<data>-comparison, or runs/<recipe>-comparison."""
     recipe: Annotated[str | None, Choices(EXPERIMENTS)] = None
-    """Take the settings of one of the paper's experiments, such as cifar10, with those of each loss and its seeds, but
-    for those that are given."""
+    """Take the settings of one of the paper's experiments, such as cifar10, with those of each loss and its seeds,
+    except those given explicitly."""
     tuned: Path | None = None
     """Folder of a `sincere search`: each loss has its own best settings of it. The others are those of the search, too,
-    but for those that are given."""
+    except those given explicitly."""
     overwrite: bool = False
     """Start over, in place of a comparison that is already in that folder."""
     checkpoint_minutes: float = Field(default=5.0, ge=0, le=MANY)
@@ -236,7 +236,7 @@ class CompareRequest(Request):
 
     @classmethod
     def _by_recipe(cls, name: str, given: dict[str, Any]) -> Self:
-        """Return the request of a recipe, but for the settings that are given."""
+        """Return the request of a recipe, except for the settings given explicitly."""
         recipe = EXPERIMENTS[name]
         if both := sorted(recipe.own_settings() & given.keys()):
             remedy = "leave it out, or name single runs: sincere train --recipe"
@@ -334,7 +334,7 @@ def check_views(losses: Iterable[str], n_views: int | None) -> None:
 
 
 def with_recipe(recipe: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a recipe, but for those that are given; minutes take the place of its epochs.
+    """Return the settings of a recipe, except those given explicitly; minutes take the place of its epochs.
 
     Example:
         >>> with_recipe({"epochs": 800, "dim": 128}, {"minutes": 5})
@@ -345,6 +345,6 @@ def with_recipe(recipe: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]
 
 
 def differing(one: RunSettings, other: RunSettings) -> list[str]:
-    """Return the names of the settings in which two runs differ, but for where they are computed."""
+    """Return the names of the settings in which two runs differ, except for where they are computed."""
     a, b = one.flat(), other.flat()
     return [name for name in a if name not in PLACEMENT and a[name] != b[name]]

@@ -78,7 +78,7 @@ class SearchRequest(Request):
     trials suggest (TPE)."""
     space: tuple[str, ...] | None = None
     """What to search: NAME=LOW:HIGH, or NAME=A,B,C. Default: temperature, learning-rate and the loss's own
-    hyper-parameters, but for those that are given a value. Also: weight-decay, batch-size, epochs, head and others."""
+    hyper-parameters, except those given a value. Also: weight-decay, batch-size, epochs, head and others."""
     pruner: Literal["median", "halving", "none"] | None = None
     """Stop trials early that are worse by their live 1-NN accuracy than the median of the others, or by successive
     halving. Default: median; none for a grid."""
@@ -178,7 +178,7 @@ class SearchRequest(Request):
         return {name: value for name, value in values.items() if name in known and value is not None}
 
     def identity(self) -> dict[str, Any]:
-        """Return what decides the value of a trial with given settings, but for the data."""
+        """Return what decides the value of a trial with given settings, apart from the data."""
         values = {name: value for name, value in self.shared_settings().items() if name not in PLACEMENT}
         if self.model.weights is not None:
             values["weights_sha256"] = file_sha256(self.model.weights)

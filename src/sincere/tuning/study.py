@@ -240,7 +240,7 @@ class LossStudy:
             raise
 
     def rows(self) -> list[TrialRow]:
-        """Return its trials that have ended, but for those that were run again."""
+        """Return its trials that have ended, except those that were run again."""
         trials = self.trials()
         again = {number for trial in trials for number in trial.system_attrs.get("retry_history", ())}
         return [

@@ -30,7 +30,7 @@ ENCODER_SHARE = 0.1  # of the learning rate, for pretrained weights
 
 
 def resolve(settings: RunSettings, data: Dataset, device: torch.device) -> RunSettings:
-    """Return the settings with every choice made but for the epochs that fit into given minutes; checked again.
+    """Return the settings with every choice made except for the epochs that fit into given minutes; checked again.
 
     Raises:
         DataError: The file of weights is missing or changed.

@@ -160,7 +160,7 @@ def _deviation(request: ReproduceRequest, experiment: Experiment, models: dict[s
 
 
 def _evaluation(experiment: Experiment) -> dict[str, Any]:
-    """Return the settings of the evaluation or transfer that an experiment should have, but for those of a loss."""
+    """Return the settings of the evaluation or transfer that an experiment should have, except those of a loss."""
     recipe = EXPERIMENTS[experiment.recipe]
     if experiment.transfer is None:
         return recipe.evaluation

@@ -205,7 +205,7 @@ def _is_unfinished(name: str) -> bool:
 
 
 def check_nothing_else(folder: Path, names: Collection[str], whose: str) -> None:
-    """Raise if a folder holds files of other names, but for those that a write left unfinished.
+    """Raise if a folder holds files of other names, except those that a write left unfinished.
 
     Raises:
         DataError: With the first of them.

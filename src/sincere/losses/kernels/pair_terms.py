@@ -63,7 +63,7 @@ def to_coefficients(s: Tensor, log_denominators: Tensor, counts: Tensor, formula
     """
     s.sub_(log_denominators)
     if formula.positives_in_denominator:
-        # A positive is in its own denominator, so s - D <= 0 but for rounding.
+        # A positive is in its own denominator, so s - D <= 0 up to rounding.
         return s.clamp_max_(0.0).exp_().sub_(1 / counts)
     return to_pulls(s.sub_(formula.epsilon)).div_(-counts)
 

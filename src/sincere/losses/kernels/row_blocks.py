@@ -234,7 +234,7 @@ class _Block:
         self.counts = counts
 
     def to_gradient(self, weights: Tensor) -> Tensor:
-        """Turn `s` into dLoss/ds but for a factor per row, and return that factor (rows, 1)."""
+        """Turn `s` into dLoss/ds up to a factor per row, and return that factor (rows, 1)."""
         pull = self.pulls.sum(dim=1, keepdim=True)
         share = self.pulls.div_(pull.clamp_min(torch.finfo(pull.dtype).tiny))
         self.s[:, self.columns].sub_(share.mul_(self.total))

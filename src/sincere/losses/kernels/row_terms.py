@@ -32,7 +32,7 @@ class RowTerms:
     Attributes:
         losses: Loss of each anchor, 0 for one that is left out.
         log_denominators: L_i.
-        pulls: -d loss_i / d s_ij but for the push (rows, m).
+        pulls: -d loss_i / d s_ij without the push (rows, m).
         push: d loss_i / d L_i (rows, 1).
         pushed: d L_i / d s_ij (rows, m).
         at_limit: Where L_i is its smallest value, which depends on the temperature alone (rows, 1); None without one.

@@ -102,7 +102,7 @@ class SaddlePoint:
         derivatives = (self.result.by_variance, self.result.by_squares, self.result.by_skew)
         by_V, by_W, by_T = (x.to(self.V.dtype)[:, None] for x in derivatives)
         signs = (1.0, -1.0)
-        directions = []  # d log P / d logit is v times this, but for the common number
+        directions = []  # d log P / d logit is v times this, apart from the common number
         for q, v, sign in zip(self.q, self.v, signs, strict=True):
             u = torch.rsub(q, sign, alpha=2 * sign)  # +-(1 - 2 q)
             direction = (u * (2 * by_W)).sub_(6 * by_T).mul_(v)

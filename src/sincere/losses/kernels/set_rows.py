@@ -18,7 +18,7 @@ from sincere.losses.pairs import Contrast
 
 @dataclass(frozen=True, eq=False)
 class SetRows:
-    """Losses of a block of anchors, and their derivatives but for a factor of each row.
+    """Losses of a block of anchors, and their derivatives up to a factor of each row.
 
     Attributes:
         losses: Loss of each anchor, 0 for one that is left out.

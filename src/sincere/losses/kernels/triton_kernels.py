@@ -205,7 +205,7 @@ def coefficients(
     """Return d(weights . losses) / d s of a tile, from the side of its anchors.
 
     push_i = w_i / |P_i| sum_p sigmoid_ip (|P_i| of ones where positives are part of the denominator) weighs the
-    denominator, pull_i = w_i / |P_i| each positive. For negatives s - L <= 0 but for rounding.
+    denominator, pull_i = w_i / |P_i| each positive. For negatives s - L <= 0 up to rounding.
     """
     t = s - log_denominator
     if NEAR and not WITH_POSITIVES:
