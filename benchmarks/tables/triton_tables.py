@@ -47,7 +47,7 @@ def spills(results: dict[str, Any]) -> str:
 
 
 def estimated(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-        """Return header and rows: least time of a step, what bounds its two large kernels, and memory."""
+    """Return header and rows: least time of a step, what bounds its two large kernels, and memory."""
     lines = []
     for row in results["estimates"]:
         if row["n"] not in SHOWN_SIZES:  # times grow with n^2

@@ -161,10 +161,10 @@ class Augmentation:
     noise: float = 0.0
 
     @property
-    def is_geometric(self) -> bool:
-        """Tell whether pixels change their position."""
+    def is_resampled(self) -> bool:
+        """Tell whether pixels move to places between others, so that values are interpolated."""
         geometry = (self.crop_area, self.flip, self.rotation, self.shift, self.zoom)
-        return geometry != (None, 0.0, 0.0, 0.0, (1.0, 1.0))
+        return geometry != (None, 0.0, 0.0, 0.0, (1.0, 1.0)) and not self.whole_shift
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
     "muon": Optimizer(learning_rate=0.06, weight_decay=0.17),
     "adamw": Optimizer(learning_rate=1e-3, weight_decay=0.01),
 }
-DEVICES = ("auto", "cpu", "cuda", "mps")
+DEVICES = ("auto", "cpu", "cuda")
 
 
 def own_name(name: str) -> str:

@@ -34,17 +34,20 @@ class MissingPackageError(SincereError, ImportError):
 
 
 EXTRAS = {  # packages that are not a part of `sincere[all]`, and the extra that brings each
+    "datasets": "datasets",
     **dict.fromkeys(("huggingface_hub", "onnx", "onnxruntime", "onnxscript"), "export"),
     **dict.fromkeys(("optuna", "psycopg", "sqlalchemy"), "search"),
     "lightning": "lightning",
+    "pyarrow": "parquet",
     "pytorch_metric_learning": "metric-learning",
     "sentence_transformers": "sentence-transformers",
+    "timm": "timm",
     **dict.fromkeys(("accelerate", "transformers"), "transformers"),
 }
 
 
-def missing_package(caller: str, error: ModuleNotFoundError) -> str:
-    """Return one line that says what to install: an extra of this package.
+def missing_package(caller: str, error: ModuleNotFoundError, *, extra: str | None = None) -> str:
+    """Return one line that says what to install: an extra of this package, the one that brings what is missing.
 
     Raises:
         ModuleNotFoundError: What is missing is a part of this package.
@@ -58,7 +61,7 @@ def missing_package(caller: str, error: ModuleNotFoundError) -> str:
     name = (error.name or "").partition(".")[0]
     if name in ("", "sincere"):
         raise error
-    extra = EXTRAS.get(name, "all")
+    extra = extra or EXTRAS.get(name, "all")
     return f"{caller} needs {name}, which is not installed; install it with: pip install 'sincere[{extra}]'"
 
 

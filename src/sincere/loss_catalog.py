@@ -82,7 +82,17 @@ def loss_name(text: str) -> str:
     """
     if text.startswith(PYTHON) or not ("+" in text or "*" in text or text == CROSS_ENTROPY):
         return text
-    return "+".join(name if weight == 1 else f"{weight:g}*{name}" for name, weight in sum_terms(text))
+    return "+".join(name if weight == 1 else f"{_weight_text(weight)}*{name}" for name, weight in sum_terms(text))
+
+
+def _weight_text(weight: float) -> str:
+    """Return the shortest text of a weight that is read as the same number; without an exponent's sign, as in 1e+06.
+
+    Example:
+        >>> _weight_text(0.5), _weight_text(2.0), _weight_text(1e6), _weight_text(1e-7)
+        ('0.5', '2', '1000000', '1e-07')
+    """
+    return repr(weight).removesuffix(".0").replace("e+", "e")
 
 
 def _sum_of(losses: Mapping[str, Loss], terms: tuple[tuple[str, float], ...]) -> Loss:
@@ -93,14 +103,17 @@ def _sum_of(losses: Mapping[str, Loss], terms: tuple[tuple[str, float], ...]) ->
     own = {parameter.name: parameter for loss in known.values() for parameter in loss.hyper_parameters}
 
     def make(temperature: Any = 0.1, *, group: Any = None, **options: Any) -> Any:
-        return load("sincere.losses.sums:LossSum")(terms, temperature, group=group, **options)
+        across = {} if group is None else {"group": group}
+        return load("sincere.losses.sums:LossSum")(terms, temperature, **across, **options)
 
     return Loss(
         module=make,
-        title=" + ".join(titles[name] if weight == 1 else f"{weight:g} {titles[name]}" for name, weight in terms),
+        title=" + ".join(
+            titles[name] if weight == 1 else f"{_weight_text(weight)} {titles[name]}" for name, weight in terms
+        ),
         about="a sum of losses",
         paper=first.paper,
-        colour="#17BECF",  # not that of a term, beside which it may stand
+        colour="",
         needs_views=any(loss.needs_views for loss in known.values()),
         needs_classifier=CROSS_ENTROPY in dict(terms),
         needs_classes=any(loss.needs_classes for loss in known.values()),

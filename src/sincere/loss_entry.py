@@ -76,8 +76,8 @@ class Loss:
             loss. It takes `group=` if it can run across processes. A function that makes it will do, too.
         title: Its name in tables and figures.
         about: What it does, in a few words.
-        paper: Link to the paper.
-        colour: Colour in figures.
+        paper: Link to the paper; empty without one.
+        colour: Colour in figures; empty for one that no other loss beside it has.
         terms: What the kernels compute; None for a loss of another kind. A hyper-parameter takes the place of the
             field of the same name.
         needs_labels: False where the image itself is the label (self-supervised).

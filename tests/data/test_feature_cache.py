@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 from numpy.typing import NDArray
 
 from sincere.data import feature_cache
-from sincere.data.feature_cache import BLOCK, cached_features
+from sincere.data.feature_cache import BLOCK, cached_features, fill_share
 from sincere.errors import DataError
+from sincere.records.files import write_atomic
 
 N, D = 2 * BLOCK + 7, 3
 
@@ -106,3 +108,20 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(DataError, match=r"cached features cannot be written .*; make room or choose another folder"):
         cached_features(tmp_path / "cache" / "a-1", Encoder(), (N, D))
+
+
+def test_processes_may_write_the_same_mark(tmp_path: Path) -> None:
+    """Each writes under a name of its own; under one name, a writer found its file gone."""
+    with ThreadPoolExecutor(8) as pool:
+        writes = [pool.submit(write_atomic, tmp_path / "block", "1", shared=True) for _ in range(200)]
+    assert [write.exception() for write in writes] == [None] * 200
+    assert [path.name for path in tmp_path.iterdir()] == ["block"]
+
+
+def test_progress_of_a_share_is_that_of_its_blocks(tmp_path: Path) -> None:
+    steps = list[tuple[int, int]]()
+    fill_share(tmp_path / "a-1", Encoder(), (N, D), share=[1, 2], progress=lambda *step: steps.append(step))
+    assert steps == [(BLOCK, BLOCK + 7), (BLOCK + 7, BLOCK + 7)]
+    rest = list[tuple[int, int]]()
+    fill_share(tmp_path / "a-1", Encoder(), (N, D), progress=lambda *step: rest.append(step))
+    assert rest == [(N, N)]

@@ -233,7 +233,7 @@ def test_a_parquet_asks_for_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(MissingPackageError) as caught:
         sincere.load_dataset(tmp_path / "a.parquet")
     remedy = "install it with: pip install 'sincere[parquet]'"
-    assert str(caught.value) == f"data: .parquet files need pyarrow, which is not installed; {remedy}"
+    assert str(caught.value) == f"data: a .parquet file needs pyarrow, which is not installed; {remedy}"
 
 
 def test_a_validation_part_is_the_test_part_if_there_is_none(tmp_path: Path) -> None:
@@ -250,3 +250,7 @@ def test_a_validation_part_is_the_test_part_if_there_is_none(tmp_path: Path) -> 
 def test_texts_of_no_part_are_refused(tmp_path: Path) -> None:
     text = message(tmp_path, texts=np.array(["a"] * 60))
     assert text == "array 'texts' must be split like the features, into train_texts and test_texts"
+
+
+def test_a_name_may_be_a_path() -> None:
+    assert sincere.load_dataset(Path("digits")).name == "digits"

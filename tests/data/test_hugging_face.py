@@ -255,3 +255,17 @@ def test_two_sets_of_one_name_keep_their_entries(tmp_path: Path, options: LoadOp
 def test_a_set_without_a_fingerprint_is_refused(options: LoadOptions) -> None:
     with pytest.raises(DataError, match="an IterableDataset cannot be told from another one; save it as parquet"):
         load_source(image_set(30).to_iterable_dataset(), options)
+
+
+def test_lists_beside_images_are_vectors_only_by_name(tmp_path: Path, options: LoadOptions) -> None:
+    """Such as bounding boxes, of which there is one in each row."""
+    boxes = [[1.0, 2.0, 3.0, 4.0]] * 30
+    images = image_set(30).add_column("bbox", boxes)
+    file = tmp_path / "images.parquet"
+    images.to_parquet(str(file))
+    for source in (images, file):
+        data = load_source(source, options)
+        assert not data.train.are_features
+        assert (len(data.train), len(data.test)) == (24, 6)
+    named = image_set(30).add_column("embedding", boxes)
+    assert load_source(named, options).train.are_features

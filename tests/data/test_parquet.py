@@ -255,3 +255,10 @@ def test_paths(tmp_path: Path) -> None:
     (tmp_path / "many.parquet").mkdir()
     with pytest.raises(DataError, match=r"many\.parquet: is a folder without .parquet files$"):
         sincere.load_dataset(tmp_path / "many.parquet")
+
+
+def test_bytes_beside_the_only_lists_are_no_images(tmp_path: Path) -> None:
+    """Such as identifiers."""
+    identifiers = pa.array([bytes([i]) for i in range(60)])
+    data = load(tmp_path, features=None, mine=lists(), uuid=identifiers)
+    assert torch.equal(values_of(data.train), torch.from_numpy(FEATURES[:45]))

@@ -10,7 +10,7 @@ import torch
 from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
-from sincere.evaluation.baselines import MOST_IMAGES, majority_correct, nearest_correct, sampled
+from sincere.evaluation.baselines import majority_correct, nearest_correct
 
 
 @dataclass
@@ -50,10 +50,3 @@ def test_large_images_are_reduced() -> None:
 
 def test_the_majority_is_that_of_the_training_images() -> None:
     assert majority_correct(np.array([2, 2, 1]), np.array([1, 1, 2])).tolist() == [0, 0, 1]
-
-
-def test_the_sample_is_the_same_each_time() -> None:
-    assert sampled(5).tolist() == [0, 1, 2, 3, 4]
-    chosen = sampled(10 * MOST_IMAGES)
-    assert len(chosen) == MOST_IMAGES == len(set(chosen.tolist()))
-    assert np.array_equal(chosen, sampled(10 * MOST_IMAGES))

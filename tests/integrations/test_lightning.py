@@ -308,3 +308,16 @@ def test_errors() -> None:
     for kind, message, call in cases:
         with pytest.raises(kind, match=f"^{re.escape(message)}$"):
             call()
+
+
+def test_a_checkpoint_of_a_sum_with_a_learned_temperature(tmp_path: Path) -> None:
+    temperature, best = nn.Parameter(torch.tensor(0.3)), ModelCheckpoint(tmp_path)
+    module = make_module(loss="sincere+0.5*supcon", temperature=temperature)
+    train, _ = loaders()
+    make_trainer(1, best, limit_train_batches=2).fit(module, train)
+    loaded = ContrastiveModule.load_from_checkpoint(best.best_model_path, network=make_module().network)
+    learned = list(loaded.named_loss.parameters())
+    assert len(learned) == 1  # the terms share it
+    assert torch.equal(learned[0], temperature)
+    z, labels = torch.randn(8, 16), torch.arange(8) // 2
+    assert torch.equal(loaded.named_loss(z, labels), module.named_loss(z, labels))

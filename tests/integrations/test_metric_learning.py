@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.utils.data import TensorDataset
 
-from sincere import sincere_loss
+from sincere import sincere_loss, supcon_loss
 from sincere.errors import InputTypeError, InputValueError, UnsupportedError
 from sincere.integrations.metric_learning import ContrastiveMetricLoss, CrossBatchMemory
 from sincere.loss_catalog import LOSSES
@@ -297,3 +297,11 @@ def test_trains_in_their_trainer_and_tester(mined: bool) -> None:
         precision.append(result["test"]["mean_average_precision_at_r_level0"])
     assert precision[0] < 0.5
     assert precision[1] > precision[0] + 0.2, precision
+
+
+def test_a_sum_takes_labels_only(batch: tuple[Tensor, Tensor], references: tuple[Tensor, Tensor]) -> None:
+    loss = ContrastiveMetricLoss("sincere+0.5*supcon", temperature=0.2)
+    expected = sincere_loss(*batch, temperature=0.2) + 0.5 * supcon_loss(*batch, temperature=0.2)
+    torch.testing.assert_close(loss(*batch), expected)
+    with pytest.raises(UnsupportedError, match="takes no ref_emb; leave it out"):
+        loss(*batch, None, *references)

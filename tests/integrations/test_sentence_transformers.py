@@ -132,6 +132,10 @@ def test_losses_that_wrap_others_take_it(pretrained: SentenceTransformer) -> Non
 def test_config_names_what_is_not_default(pretrained: SentenceTransformer) -> None:
     config = SentenceContrastiveLoss(pretrained, temperature=torch.tensor(0.07), kernel="dense").get_config_dict()
     assert config == {"loss": "sincere", "temperature": 0.07, "kernel": "dense"}
+    config = SentenceContrastiveLoss(
+        pretrained, "sincere+eps-supinfonce", epsilon=0.1, normalize=False
+    ).get_config_dict()
+    assert config == {"loss": "sincere+eps-supinfonce", "temperature": 0.1, "epsilon": 0.1, "normalize": False}
 
 
 def test_errors(pretrained: SentenceTransformer) -> None:

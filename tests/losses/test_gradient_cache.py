@@ -197,3 +197,18 @@ def test_wrong_arguments(change: dict[str, Any], error: type[Exception], message
     with pytest.raises(error) as caught:
         cached_backward(**arguments)
     assert str(caught.value) == f"cached_backward: {message}"
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_parameters_of_the_loss_get_their_gradient(scaled: bool) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=scaled)
+    whole, cached = network(), network()
+    learned = [nn.Parameter(torch.tensor(0.1, dtype=torch.float64)) for _ in range(2)]
+    scaler.scale(sincere_loss(whole(inputs()), LABELS, temperature=learned[0])).backward()
+    loss = lambda embeddings: sincere_loss(embeddings, LABELS, temperature=learned[1])  # noqa: E731
+    cached_backward(cached, inputs(), loss, micro_batch=5, scale=scaler.scale if scaled else None)
+    assert learned[0].grad is not None
+    assert learned[0].grad.abs() > 1e-4
+    expected, found = ([*gradients(model), own.grad] for model, own in zip((whole, cached), learned, strict=True))
+    for own, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(own, other, atol=1e-9, rtol=1e-12)

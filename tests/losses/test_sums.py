@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
 from sincere import EpsSupInfoNCELoss, info_nce_loss, sincere_loss, supcon_loss
-from sincere.errors import InputValueError
+from sincere.errors import InputTypeError, InputValueError
 from sincere.loss_catalog import LOSSES, find_loss, loss_name, sum_terms
 
 X, Y = torch.randn(8, 2, 5, dtype=torch.float64), torch.tensor([0, 1, 0, 1, -1, -1, 2, 2])
@@ -50,7 +52,7 @@ def test_the_table_has_sums() -> None:
     entry = find_loss("0.5*eps-supinfonce+infonce", caller="train")
     assert entry.title == "0.5 eps-SupInfoNCE + InfoNCE"
     assert entry.needs_views
-    assert entry.colour not in {loss.colour for loss in LOSSES.values()}
+    assert not entry.colour  # the report gives it one that no other loss has
     assert [own.name for own in entry.hyper_parameters] == ["epsilon"]
     assert not entry.has_levels
 
@@ -75,3 +77,31 @@ def test_cross_entropy_of_labelled_images() -> None:
     terms = LOSSES["sincere+0.5*cross-entropy"].load()(0.2).terms(X, Y, logits=logits)
     rows = logits[Y >= 0].flatten(0, 1)
     torch.testing.assert_close(terms["cross-entropy"], 0.5 * cross_entropy(rows, Y[Y >= 0].repeat_interleave(2)))
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("sincere+supcon", {"epsilon": 0.1}, "unexpected keyword argument 'epsilon'; it takes exchange, group, kernel"),
+        ("sincere+supcon", {"reduction": "sum"}, "unexpected keyword argument 'reduction'"),
+        ("sincere+set-sincere", {"kernel": "dense"}, "unexpected keyword argument 'kernel'"),
+    ],
+)
+def test_unknown_options_are_refused(text: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises((InputTypeError, TypeError), match=message):
+        LOSSES[text].load()(0.1, **options)
+
+
+def test_options_reach_all_terms() -> None:
+    labels = Y.clamp_min(0)
+    criterion = LOSSES["sincere+supcon"].load()(0.3, normalize=False, kernel="tiled")
+    expected = sum(f(X, labels, temperature=0.3, normalize=False) for f in (sincere_loss, supcon_loss))
+    torch.testing.assert_close(criterion(X, labels), expected, rtol=1e-12, atol=0)
+    assert (criterion.temperature, criterion.normalize, criterion.kernel) == (0.3, False, "tiled")
+
+
+@pytest.mark.parametrize("weight", [0.1234567, 1e6, 1e16, 1e-7, 1 / 3, 2.0])
+def test_a_name_is_read_as_the_same_sum(weight: float) -> None:
+    name = loss_name(f"{weight!r} * sincere + supcon".replace("e+", "e"))
+    assert sum_terms(name) == (("sincere", weight), ("supcon", 1.0))
+    assert loss_name(name) == name

@@ -231,7 +231,7 @@ def test_wrong_values(options: dict[str, Any], message: str) -> None:
 def test_wrong_sizes(sizes: tuple[Any, int], error: type[Exception], message: str) -> None:
     with pytest.raises(error) as caught:
         TargetedLoss(n_classes=sizes[0], dim=sizes[1])
-    assert str(caught.value) == f"uniform_targets: {message}"
+    assert str(caught.value) == f"TargetedLoss: {message}"
 
 
 @pytest.mark.parametrize("kernel", ["dense", "tiled"])

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from sincere.catalog import ENCODERS, HEADS, READY_MADE, Encoder
-from sincere.errors import DataError, InputValueError
+from sincere.errors import DataError, InputValueError, MissingPackageError
 from sincere.models.embedding import EmbeddingModel, Preparation, build_model, load_model, save_model, save_spec
 from sincere.records.model import ModelSpec
 
@@ -200,7 +200,8 @@ def test_unknown_names(changes: dict[str, Any], message: str) -> None:
 
 def test_timm_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "timm", None)
-    with pytest.raises(InputValueError, match=r"encoders of timm need the package timm: pip install 'sincere\[timm\]'"):
+    expected = r"model: the encoder timm:resnet10t needs timm, .* install it with: pip install 'sincere\[timm\]'"
+    with pytest.raises(MissingPackageError, match=expected):
         build_model(spec(encoder="timm:resnet10t"))
 
 

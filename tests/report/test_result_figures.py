@@ -189,6 +189,8 @@ def test_colours() -> None:
     assert loss_colours(["supcon", "mine", "sincere", "mine"])["supcon"] == CATALOG["supcon"].colour
     named = loss_colours(["sincere", "supcon", "mine", "yours"])
     assert len(set(named.values())) == 4
+    sums = loss_colours(["sincere+supcon", "sincere", "k-positives", "decoupled", "sincere+infonce", "mine"])
+    assert len(set(sums.values())) == 6
     compared = loss_colours([*COMPARED_LOSSES, RAW_FEATURES]).values()
     for shown in (compared, [ON_DARK.get(colour, colour) for colour in compared]):
         channels = [np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) for colour in shown]

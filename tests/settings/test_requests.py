@@ -71,7 +71,7 @@ def test_the_run_of_a_comparison_has_its_settings() -> None:
         (TrainRequest, {"loss": "supcn"}, "train: loss must be one of 'sincere', .* Did you mean 'supcon'[?]"),
         (TrainRequest, {"encoder": "resnet8"}, "'timm:NAME'; got 'resnet8'. Did you mean 'resnet18'[?]"),
         (TrainRequest, {"sampler": "balance"}, "Did you mean 'balanced'[?]"),
-        (TrainRequest, {"device": "gpu"}, "device must be one of 'auto', 'cpu', 'cuda', 'mps'; got 'gpu'"),
+        (TrainRequest, {"device": "gpu"}, "device must be one of 'auto', 'cpu', 'cuda'; got 'gpu'"),
         (TrainRequest, {"epsilon": -1}, "epsilon must be at least 0; got -1"),
         (TrainRequest, {"early_stop": 3}, "early_stop needs images to check on: set validation"),
         (TrainRequest, {"loss": "infonce", "n_views": 1}, "n_views must be at least 2 for infonce"),

@@ -75,6 +75,14 @@ def test_unlabelled_items_are_left_out() -> None:
     assert class_divergence_bounds(torch.cat([z, torch.randn(10, 2)]), hidden) == class_divergence_bounds(z, labels)
 
 
+def test_a_class_may_have_any_number() -> None:
+    """-100, which the losses leave out by default, is one like others."""
+    z, labels = two_gaussians(60, 1.0)
+    bounds = {bound.label: bound for bound in class_divergence_bounds(z, labels)}
+    renamed = {bound.label: bound for bound in class_divergence_bounds(z, torch.where(labels == 0, -100, labels))}
+    assert (renamed[-100].bound, renamed[1].bound) == (bounds[0].bound, bounds[1].bound)
+
+
 def test_interval_narrows_with_more_anchors() -> None:
     widths = []
     for n in (100, 1600):

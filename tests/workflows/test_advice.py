@@ -207,7 +207,7 @@ def test_a_folder_of_images_is_measured_as_unknown(
         Image.fromarray(pixels).save(images / f"{i}.png")
     results = sincere.evaluate(run, unknown_data=images, quiet=True, report=False)
     assert results.data.n_unknown == 7
-    assert any(note.startswith("7 images of unknown classes are few") for note in results.notes)
+    assert any(note.startswith("only 7 images of unknown classes: ") for note in results.notes)
     model = sincere.load(run)
     references = torch.from_numpy(model.reference.embeddings)
     known = torch.from_numpy(load_file(run / EMBEDDINGS)["test.embeddings"])

@@ -307,7 +307,7 @@ def test_other_images_of_the_same_classes_get_a_note(finished: Path, data: str, 
     same = sincere.evaluate(folder, data=str(tmp_path / "moved.npz"), report=False, quiet=True)
     assert not any("not the images that the run" in note for note in same.notes)
     few = blobs(tmp_path / "few.npz", n_test=9)
-    assert any("9 test images are few" in note for note in sincere.transfer(folder, few, report=False).notes)
+    assert any("only 9 test images" in note for note in sincere.transfer(folder, few, report=False).notes)
 
 
 def test_transfer_overwrites_nothing_but_a_transfer(finished: Path, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_arithmetic_that_ends_a_process_is_not_chosen(
     assert hardware.choose_precision("auto", CPU) == "32-true"
     message = (
         "^train: precision must not be bf16-mixed on this CPU, which announces AMX but cannot run it; "
-        "got bf16-mixed. Try 32-true, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment.$"
+        "got bf16-mixed. Try 32-true, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment$"
     )
     with pytest.raises(InputValueError, match=message):
         hardware.choose_precision("bf16-mixed", CPU)
@@ -78,3 +78,22 @@ def test_without_amx_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
         hardware.runs_bfloat16.cache_clear()
         assert hardware.runs_bfloat16()
         assert hardware.bfloat16_gains(CPU) == gains
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mps", "train: device must have float64, which MPS lacks; got 'mps'. Use cpu; the losses alone can be called"),
+        ("auto:1", "train: device must be one of 'auto', 'cpu', 'cuda'; got 'auto:1'"),
+        ("cpu:1", "train: device must be available here; got 'cpu:1'. Try cpu$"),
+    ],
+)
+def test_devices_that_cannot_be_used(name: str, message: str) -> None:
+    with pytest.raises(InputValueError, match=f"^{message}"):
+        hardware.choose_device(name, caller="train")
+
+
+def test_auto_is_no_device_that_was_never_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert hardware.choose_device("auto", caller="train") == CPU

@@ -14,7 +14,7 @@ import pytest
 from lightning_fabric.loggers import CSVLogger
 
 import sincere
-from sincere.errors import DataError, InputTypeError, InputValueError
+from sincere.errors import DataError, InputTypeError, InputValueError, MissingPackageError
 from sincere.records.log import MetricsLog
 from tests.workflows.conftest import QUICK
 
@@ -173,7 +173,8 @@ def test_unknown_and_missing_loggers(data: str, tmp_path: Path, monkeypatch: pyt
     with pytest.raises(InputTypeError, match="loggers must be a list of loggers of Lightning"):
         sincere.train(data=data, out=tmp_path / "run", loggers=CSVLogger(tmp_path), **QUICK)  # type: ignore[arg-type]
     monkeypatch.setattr("sincere.training.loggers.find_spec", lambda name: None)
-    with pytest.raises(InputValueError, match=r"lightning is not installed; run pip install 'sincere\[wandb\]'"):
+    missing = r"train: the logger wandb needs lightning, .* install it with: pip install 'sincere\[wandb\]'"
+    with pytest.raises(MissingPackageError, match=missing):
         sincere.train(data=data, out=tmp_path / "run", log=["wandb"], **QUICK)
     assert not (tmp_path / "run").exists()
 

@@ -183,6 +183,12 @@ def test_a_damaged_or_foreign_reference_is_refused(run: Path, photos: Path, tmp_
         Reference.read(folder)
 
 
+def test_names_are_file_names_or_texts_else_ids() -> None:
+    rows = (np.ones((2, 3), "f4"), np.array([0, 1]), np.arange(2), ("a", "b"), np.ones((1, 3), "f4"))
+    assert [Reference(*rows).name(i) for i in (0, 1)] == ["#0", "#1"]
+    assert [Reference(*rows, np.array(["", "a text"])).name(i) for i in (0, 1)] == ["#0", "a text"]
+
+
 def test_other_data_do_not_become_the_reference(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(run, folder)

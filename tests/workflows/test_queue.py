@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +146,12 @@ def test_the_mean_is_over_anchors_alone() -> None:
     value = queued_loss(SINCERELoss(reduction="sum"), queue, z, labels)
     each = sincere_loss(torch.cat([z[:, 0], z[:, 0]]), labels.repeat(2), reduction="none")
     torch.testing.assert_close(value, each[:6].mean())
+
+
+def test_the_logged_levels_count_the_batch_once(data: str, tmp_path: Path) -> None:
+    """A batch enters the queue after its loss and its inspection."""
+    options = {**QUICK, "data": data, "epochs": 1, "loss": "supcon"}
+    sincere.train(out=tmp_path / "run", queue=1000, **options)
+    row = RunFolder(tmp_path / "run").log.rows()[0]
+    # Where all similarities are equal, SupCon is the log of the number of other rows: here all of the epoch.
+    assert row["chance"] == pytest.approx(math.log(row["step"] * TWO_BATCHES / 2 - 1))

@@ -18,7 +18,7 @@ from sincere import __version__
 from sincere.checks import printable
 from sincere.errors import InputValueError, SincereError, missing_package
 
-VERBS: dict[str, str] = {  # each has a module of its name, and a request in sincere.settings.requests
+VERBS: dict[str, str] = {  # each has a module of its name, and a request in sincere.settings.verbs
     "compare": "train several losses on the same data, compare them, write a report",
     "train": "learn an embedding from labelled images",
     "search": "find the best hyper-parameters of each loss on held-out images",

@@ -8,6 +8,7 @@ from sincere.cli.flags import parse_request
 from sincere.data.catalog import DATASETS
 from sincere.data.load_options import LoadOptions
 from sincere.messages import Messages
+from sincere.settings.data import DATA_HELP
 from sincere.settings.listing_requests import DatasetsRequest
 
 
@@ -24,4 +25,4 @@ def main(arguments: list[str]) -> None:
         table.add_row(name, f"{named.n_train:,}", f"{named.n_test:,}", str(named.n_classes), side, there, named.about)
     messages = Messages()
     messages.console.print(table)
-    messages.say(f"Folder: {root}. Or your own: a folder of class folders, or an .npz (docs/reference/data.md).")
+    messages.say(f"Folder: {root}. --data takes {DATA_HELP}.")

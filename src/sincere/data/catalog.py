@@ -162,7 +162,7 @@ def is_saved_dataset(path: Path) -> bool:
 
 
 def _load(source: str | Path, settings: LoadOptions) -> Dataset:
-    if source in DATASETS:
+    if str(source) in DATASETS:
         return cast("Dataset", load(DATASETS[str(source)].loader)(settings))
     path = Path(source)
     if str(source).startswith(PYTHON):

@@ -68,40 +68,54 @@ def fill_share(
     try:
         missing = _missing(path, shape)
         if missing:
-            chosen = [rows for rows in missing if share is None or rows.start // BLOCK in share]
-            _fill(path, compute, shape, chosen, progress)
+            own, chosen = (
+                [rows for rows in blocks if share is None or rows.start // BLOCK in share]
+                for blocks in (_blocks(shape), missing)
+            )
+            _fill(path, compute, shape, chosen, _n_rows(own), progress)
     except OSError as error:
         remedy = "make room or choose another folder with $SINCERE_HOME"
         raise DataError(f"{path.parent}: cached features cannot be written ({first_line(error)}); {remedy}") from error
 
 
-def _fill(path: Path, compute: Block, shape: tuple[int, ...], missing: list[slice], progress: Progress | None) -> None:
-    """Compute the missing blocks of an entry, which is made if there is none."""
+def _fill(
+    path: Path, compute: Block, shape: tuple[int, ...], missing: list[slice], n_rows: int, progress: Progress | None
+) -> None:
+    """Compute the blocks of an entry that are missing of a share of `n_rows`; make the entry if there is none."""
     path.mkdir(parents=True, exist_ok=True)
     file, n_bytes = path / FEATURES, _n_bytes(shape)
     if not file.is_file() or file.stat().st_size != n_bytes:
         make_room(path, n_bytes)
         _start(path, n_bytes)
     values: Rows = np.memmap(file, dtype=np.float32, mode="r+", shape=shape)
-    n_done = shape[0] - sum(rows.stop - rows.start for rows in missing)
+
+    n_done = n_rows - _n_rows(missing)
     for rows in missing:
         computed = np.ascontiguousarray(compute(np.arange(rows.start, rows.stop)), dtype=np.float32)
         values[rows] = computed
         values.flush()  # type: ignore[attr-defined]
-        write_atomic(path / _mark(rows), str(zlib.crc32(computed.data)))
+        write_atomic(path / _mark(rows), str(zlib.crc32(computed.data)), shared=True)
         n_done += len(computed)
         if progress is not None:
-            progress(n_done, shape[0])
+            progress(n_done, n_rows)
 
 
 def _missing(path: Path, shape: tuple[int, ...]) -> list[slice]:
     """Return the blocks of an entry that were not finished, or are not what was written."""
-    blocks = [slice(start, min(start + BLOCK, shape[0])) for start in range(0, shape[0], BLOCK)]
+    blocks = _blocks(shape)
     file = path / FEATURES
     if not file.is_file() or file.stat().st_size != _n_bytes(shape):
         return blocks
     values = _mapped(path, shape)
     return [rows for rows in blocks if not _is_intact(path / _mark(rows), values[rows])]
+
+
+def _blocks(shape: tuple[int, ...]) -> list[slice]:
+    return [slice(start, min(start + BLOCK, shape[0])) for start in range(0, shape[0], BLOCK)]
+
+
+def _n_rows(blocks: list[slice]) -> int:
+    return sum(rows.stop - rows.start for rows in blocks)
 
 
 def _mapped(path: Path, shape: tuple[int, ...]) -> Rows:

@@ -25,8 +25,8 @@ from sincere.data.image_files import files_dataset
 from sincere.data.listing import FileList, file_facts, file_list, files_below, listing_digest
 from sincere.data.load_options import LoadOptions
 from sincere.data.named_arrays import NamedArray, encode_labels, split_by_class, without_unused
-from sincere.data.parquet import FEATURES, LABELS, TEST, TRAIN, VALIDATION, load_parquet
-from sincere.errors import DataError, MissingPackageError, first_line
+from sincere.data.parquet import FEATURES, IMAGES, LABELS, TEST, TRAIN, VALIDATION, load_parquet
+from sincere.errors import DataError, MissingPackageError, first_line, missing_package
 from sincere.records.npz import read_arrays, write_arrays
 
 try:
@@ -34,10 +34,9 @@ try:
     import pyarrow as pa
     import pyarrow.parquet as pq
 except ModuleNotFoundError as error:
-    remedy = "install it with: pip install 'sincere[datasets]'"
-    raise MissingPackageError(f"data: this needs the package {error.name}, which is not installed; {remedy}") from error
+    raise MissingPackageError(missing_package("data: a data set of Hugging Face", error, extra="datasets")) from error
 
-IMAGES = ("image", "img", "images", "pixels")
+
 ROWS, LABEL_FILE = 1000, "labels.npz"  # rows that are read at a time; labels of all images in the cache
 _SUFFIXES = {b"\xff\xd8\xff": ".jpg", b"\x89PNG": ".png", b"RIFF": ".webp", b"GIF8": ".gif", b"BM": ".bmp"}
 
@@ -87,7 +86,7 @@ class HuggingFaceData:
         train, test, notes = _chosen_parts(self.name, self.parts)
         features = train.features
         labels = _column(self.name, features, LABELS, "integer or string labels", _is_label)
-        if (vectors := _find(features, FEATURES, _is_vector)) is not None:
+        if (vectors := _vectors_column(features)) is not None:
             return self._vectors(train, test, vectors, labels, options)
         images = _column(self.name, features, IMAGES, "images or vectors", _is_image)
         parts = {part: rows for part, rows in ((TRAIN, train), (TEST, test)) if rows is not None}
@@ -225,6 +224,16 @@ def _find(features: Mapping[str, Any], names: tuple[str, ...], fits: Any) -> str
     named = [name for name in names if name in features and fits(features[name])]
     of_kind = [name for name, kind in features.items() if fits(kind)]
     return named[0] if named else of_kind[0] if len(of_kind) == 1 else None
+
+
+def _vectors_column(features: Mapping[str, Any]) -> str | None:
+    """Return the column of vectors; lists beside images are only vectors if they are called so, not bounding boxes."""
+    have_images = any(
+        _is_image(kind) and (name in IMAGES or isinstance(kind, Mapping | datasets.Image))
+        for name, kind in features.items()
+    )
+    vectors = _find(features, FEATURES, _is_vector)
+    return None if have_images and vectors not in FEATURES else vectors
 
 
 def _column(name: str, features: Mapping[str, Any], names: tuple[str, ...], what: str, fits: Any) -> str:

@@ -14,18 +14,18 @@ from sincere.data.dataset import Dataset
 from sincere.data.feature_arrays import LONGEST_TEXT, FeaturePart, Rows, features_dataset, finite_float32
 from sincere.data.load_options import LoadOptions
 from sincere.data.named_arrays import LONGEST_LABEL, NamedArray, without_unused
-from sincere.errors import DataError, MissingPackageError, first_line
+from sincere.errors import DataError, MissingPackageError, first_line, missing_package
 
 try:
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 except ModuleNotFoundError as error:
-    remedy = "install it with: pip install 'sincere[parquet]'"
-    raise MissingPackageError(f"data: .parquet files need pyarrow, which is not installed; {remedy}") from error
+    raise MissingPackageError(missing_package("data: a .parquet file", error)) from error
 
 FEATURES = ("features", "embedding", "embeddings", "vector")
 LABELS = ("label", "labels", "class", "target")
+IMAGES = ("image", "img", "images", "pixels")
 SPLIT = "split"
 TEXTS = ("text", "path", "id")  # the first that there is
 TRAIN, TEST, VALIDATION = "train", "test", ("val", "validation")
@@ -63,13 +63,22 @@ def load_parquet(path: Path, settings: LoadOptions, *, class_names: Sequence[str
 
 
 def has_images(path: Path) -> bool:
-    """Tell whether a .parquet has a column of encoded images, and none of lists of numbers."""
+    """Tell whether the samples of a .parquet are encoded images.
+
+    A column of lists that is called as features are has precedence. Lists of another name may be of anything, such as
+    bounding boxes, and bytes of another name, too: an identifier of a vector.
+    """
     try:
         with pq.ParquetFile(path) as file:
-            kinds = file.schema_arrow.types
+            types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
     except Exception:  # damaged: `load_parquet` says how
         return False
-    return not any(map(_is_list, kinds)) and any(map(_is_image, kinds))
+    if any(name in types and _is_list(types[name]) for name in FEATURES):
+        return False
+    images = [name for name, kind in types.items() if _is_image(kind)]
+    if any(map(_is_list, types.values())):
+        return any(name in IMAGES or pa.types.is_struct(types[name]) for name in images)
+    return bool(images)
 
 
 def _is_image(kind: Any) -> bool:

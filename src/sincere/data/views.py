@@ -113,11 +113,11 @@ def custom_view(images: Tensor, rng: CounterRNG, augmentation: CustomAugmentatio
 
 
 def one_view(images: Tensor, rng: CounterRNG, augmentation: Augmentation, *, size: int) -> Tensor:
-    """Return one view of each image in [0, 1], of `size`; of the image's own size without a geometric augmentation."""
+    """Return one view of each image in [0, 1], of `size`; of the image's own size if it is not resampled."""
     if augmentation.whole_shift:
         images = shifted(images, rng, augmentation)
     x = images.float().div_(255)
-    if augmentation.is_geometric and not augmentation.whole_shift:
+    if augmentation.is_resampled:
         height, width = images.shape[-2:]
         # A view smaller than its image is sampled on a finer grid and averaged: otherwise pixels between the grid
         # points would be skipped, which aliases.

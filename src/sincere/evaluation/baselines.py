@@ -12,13 +12,7 @@ from torch.nn.functional import interpolate, normalize
 
 from sincere.evaluation.embed import PlainBatch
 
-MOST_IMAGES = 2000  # test images on which a baseline is measured, a random sample
 SIDE = 32  # pixels: larger images are reduced, which costs a nearest neighbour by pixels nothing
-
-
-def sampled(n: int, *, seed: int = 0) -> NDArray[np.int64]:
-    """Return the positions of up to 2,000 out of n images, random but the same each time, ascending."""
-    return np.sort(np.random.default_rng(seed).permutation(n)[:MOST_IMAGES]).astype(np.int64)
 
 
 def majority_correct(train_labels: NDArray[np.int64], test_labels: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -31,9 +31,6 @@ except ModuleNotFoundError as error:
     raise MissingPackageError(missing_package("sincere.integrations.lightning", error)) from error
 
 
-TEMPERATURE = "named_loss.criterion.temperature"  # in a checkpoint, if it is learned
-
-
 class ContrastiveModule(LightningModule):
     """A network that is trained by a contrastive loss of the embeddings that it returns.
 
@@ -91,9 +88,10 @@ class ContrastiveModule(LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Make the temperature one that is learned, if it is in the checkpoint."""
-        learned = checkpoint["state_dict"].get(TEMPERATURE)
-        if learned is not None and TEMPERATURE not in self.state_dict():
-            self.named_loss.criterion.temperature = nn.Parameter(torch.empty_like(learned))
+        missing = checkpoint["state_dict"].keys() - self.state_dict().keys()
+        learned = [name for name in missing if name.startswith("named_loss.") and name.endswith(".temperature")]
+        if learned:
+            self.named_loss.learn_temperature(checkpoint["state_dict"][learned[0]])
 
     def split_batch(self, batch: Any) -> tuple[Sequence[Tensor], Tensor | None]:
         """Return the views of a batch, each (n, ...), and its labels (n,) or None.

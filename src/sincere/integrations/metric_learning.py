@@ -9,6 +9,7 @@ Documentation of the library: https://kevinmusgrave.github.io/pytorch-metric-lea
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -111,7 +112,8 @@ class ContrastiveMetricLoss(losses.BaseMetricLossFunction):  # type: ignore[misc
             InputTypeError, InputValueError: There are neither labels nor pairs, or they do not fit the embeddings.
             UnsupportedError: A reducer, pairs or references were given to a loss that does not take them.
         """
-        caller, takes_keys = self.named_loss.caller, not self.named_loss.entry.needs_classes
+        caller, criterion = self.named_loss.caller, self.named_loss.criterion
+        takes_keys = "keys" in inspect.signature(criterion.forward).parameters
         for argument, rows in (("embeddings", embeddings), ("ref_emb", ref_emb)):
             if checks.float_rows(caller, argument, rows).ndim != 2:
                 raise InputValueError(checks.wording(caller, f"{argument} must have shape (n, d)", checks.shape(rows)))
@@ -125,7 +127,7 @@ class ContrastiveMetricLoss(losses.BaseMetricLossFunction):  # type: ignore[misc
             keys = {} if itself else {"keys": ref_emb, "key_labels": ref_labels}
             if ref_labels is labels and not itself:  # for the library, row i of both is then the same item
                 keys["anchor_index"] = torch.arange(len(embeddings), device=embeddings.device)
-            loss = self.named_loss.criterion(embeddings, labels, **keys)
+            loss = criterion(embeddings, labels, **keys)
             return _result(loss, None, "already_reduced")
         formula = self._formula()
         if indices_tuple is None:

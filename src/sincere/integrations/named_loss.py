@@ -65,6 +65,13 @@ class NamedLoss(nn.Module):
         loss = self.criterion(embeddings, labels)
         return loss
 
+    def learn_temperature(self, start: Tensor) -> None:
+        """Make the temperature one that is learned, from a given value on; the terms of a sum share it."""
+        learned = nn.Parameter(start.detach().clone())
+        for module in self.criterion.modules():
+            if "temperature" in vars(module):
+                module.temperature = learned
+
     def config(self) -> dict[str, Any]:
         """Return name, hyper-parameters and options that are not the defaults, as plain values.
 

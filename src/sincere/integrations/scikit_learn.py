@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from threading import Lock
 from typing import Any, Literal, Self, cast
 
@@ -26,6 +27,7 @@ from sincere.loss_catalog import DEFAULT_LOSS, LOSSES, find_loss
 from sincere.models.heads import mlp
 from sincere.training.optimizers import OptimizerSettings, make_optimizer
 from sincere.training.schedules import learning_rate_factor, warmup_steps
+from sincere.workflows.python_objects import check_no_weights
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 BLOCK_ROWS = 4096  # rows that are embedded at once
@@ -46,7 +48,7 @@ class ContrastiveEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     Args:
         loss: Name of a loss in `sincere.loss_catalog.LOSSES` (sincere, supcon, eps-supinfonce, infonce ...), or a
-            callable from embeddings (n, views, dim) and labels (n,) to a loss.
+            callable from embeddings (n, views, dim) and labels (n,) to a loss, which has no weights to train.
         temperature: Temperature of a loss given by name.
         loss_options: Further options of a loss given by name, such as {"epsilon": 0.1}.
         dim: Dimension of the embedding.
@@ -170,7 +172,8 @@ class ContrastiveEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             got = f"the class {self.loss.__name__}" if isinstance(self.loss, type) else type(self.loss).__name__
             raise InputTypeError(checks.wording(caller, "loss must be the name of a loss, or a callable", got))
         if not isinstance(self.loss, str):
-            return self.loss
+            check_no_weights(f"{caller}: loss", self.loss)
+            return deepcopy(self.loss).to(self.device) if isinstance(self.loss, nn.Module) else self.loss
         if "temperature" in options:
             requirement = "loss_options must not hold the temperature, which is a parameter of its own"
             raise InputValueError(checks.wording(caller, requirement, options["temperature"]))

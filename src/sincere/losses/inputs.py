@@ -18,6 +18,8 @@ from sincere.losses.label_sets import LabelOptions
 from sincere.losses.pairs import PLAIN_LABELS, Contrast, contrast_batch, contrast_with_keys
 from sincere.shapes import KeyRows, Rows, Scalar
 
+FIRST_UNLABELLED = 2**62  # first id of images without a label, above all labels
+
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
@@ -66,11 +68,12 @@ def check_formula(caller: str, loss: str, hyper_parameters: Mapping[str, float])
 def check_labelled_loss(caller: str, loss: str) -> None:
     """Raise unless a loss is in the table and compares classes."""
     labelled = [name for name, entry in LOSSES.items() if entry.needs_labels]
-    if loss in LOSSES and loss not in labelled:
+    if loss not in LOSSES:
+        checks.choice(caller, "loss", loss, labelled)
+    if not LOSSES[loss].needs_labels:
         names = ", ".join(map(repr, labelled))
         requirement = f"loss must be one that takes labels, {names}"
         raise InputValueError(checks.wording(caller, requirement, f"{loss!r}, whose classes are single images"))
-    checks.choice(caller, "loss", loss, labelled)
 
 
 def check_inputs(

@@ -15,15 +15,15 @@ from torch import Tensor, nn
 
 from sincere import checks
 from sincere.errors import InputValueError
-from sincere.losses.distributed.collectives import GatherRows, Group, TotalLoss, gather, sizes_of
-from sincere.losses.distributed.groups import check_group, find_group
+from sincere.losses.distributed.collectives import GatherRows, TotalLoss, gather, sizes_of
+from sincere.losses.distributed.groups import check_group, default_as_none, find_group
+from sincere.losses.inputs import FIRST_UNLABELLED
 from sincere.losses.options import DEFAULTS
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 EMPTY = -100  # label of a row that is not filled
-UNLABELLED = 2**62  # first id of images without a label, above all labels
 
 
 class MemoryQueue(nn.Module):
@@ -110,7 +110,7 @@ class MemoryQueue(nn.Module):
         classes = labels.repeat_interleave(len(rows) // n)
         first, n_own = 0, len(rows)
         if (processes := self.processes()) is not None:
-            group = _default_as_none(processes)
+            group = default_as_none(processes)
             sizes = sizes_of(n_own, group)
             rows, classes = gather(rows, sizes, group), gather(classes, sizes, group)
             first = sum(sizes[: dist.get_rank(group)])
@@ -165,13 +165,13 @@ def queued_loss(criterion: Callable[..., Tensor], queue: MemoryQueue, embeddings
     n, n_views = embeddings.shape[:2]
     rows, classes, first = embeddings.flatten(0, 1), labels, 0
     processes = queue.processes()
-    group = None if processes is None else _default_as_none(processes)
+    group = None if processes is None else default_as_none(processes)
     if processes is not None:
         sizes = sizes_of(n, group)
         classes, first = gather(labels, sizes, group), sum(sizes[: dist.get_rank(group)])
         rows = GatherRows.apply(rows, [size * n_views for size in sizes], group)
     # Each unlabelled image of the batch is a class of its own; those of the queue match nobody.
-    classes = classes.where(classes != -1, UNLABELLED + torch.arange(len(classes), device=classes.device))
+    classes = classes.where(classes != -1, FIRST_UNLABELLED + torch.arange(len(classes), device=classes.device))
     old, old_classes = queue.filled()
     key_classes = torch.cat([classes.repeat_interleave(n_views), old_classes])
     own = torch.arange(first * n_views, (first + n) * n_views, device=rows.device).view(n, n_views)
@@ -194,8 +194,3 @@ def _count_anchors(classes: Tensor, key_classes: Tensor) -> Tensor:
     ordered = key_classes.sort().values
     n_same = torch.searchsorted(ordered, classes, right=True) - torch.searchsorted(ordered, classes)
     return (n_same > 1).sum().clamp_min(1)
-
-
-def _default_as_none(group: ProcessGroup) -> Group:
-    """Return None for the default group, so that a graph that outlives the processes keeps no connection of theirs."""
-    return None if group is dist.group.WORLD else group

@@ -12,7 +12,7 @@ from sincere import checks
 from sincere.loss_entry import Formula
 from sincere.losses.distributed.collectives import GatherRows, ScaledGradient, TotalLoss
 from sincere.losses.distributed.global_batch import LabelledRows, share_batch
-from sincere.losses.distributed.groups import check_group, find_group
+from sincere.losses.distributed.groups import check_group, default_as_none, find_group
 from sincere.losses.inputs import check_inputs, check_temperature
 from sincere.losses.kernels.set_blocks import weighted_set_losses
 from sincere.losses.label_inputs import check_label_options
@@ -114,8 +114,7 @@ def _global_loss(
     reduction: str,
 ) -> Tensor:
     """Return the loss of the batch of a group, with the rows of all processes gathered in each."""
-    # None is the default group, too, and a graph that outlives the processes then keeps none of their connections.
-    group = None if processes is dist.group.WORLD else processes
+    group = default_as_none(processes)
     rows, batch = share_batch(caller, Formula(), own, group)
     t = check_temperature(caller, temperature, rows.dtype).to(rows.device)
     weights = batch.contrast.weights(reduction)

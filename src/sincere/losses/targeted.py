@@ -18,8 +18,14 @@ from sincere.errors import InputValueError
 from sincere.loss_entry import Formula
 from sincere.losses.distributed.collectives import GatherRows, Group, ScaledGradient, TotalLoss, gather
 from sincere.losses.distributed.global_batch import share_facts
-from sincere.losses.distributed.groups import check_group, find_group
-from sincere.losses.inputs import check_temperature, count_views, statistics_dtype, without_ignored
+from sincere.losses.distributed.groups import check_group, default_as_none, find_group
+from sincere.losses.inputs import (
+    FIRST_UNLABELLED,
+    check_temperature,
+    count_views,
+    statistics_dtype,
+    without_ignored,
+)
 from sincere.losses.kernels.normalize import unit_rows
 from sincere.losses.kernels.select import weighted_losses
 from sincere.losses.label_inputs import check_label_options
@@ -31,7 +37,6 @@ from sincere.losses.targets import best_assignment, uniform_targets
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-UNLABELLED = 2**62  # first id of images without a label, above all labels
 MOMENTUM = 0.9  # of the class means, as in the authors' code
 
 
@@ -104,7 +109,7 @@ def targeted_loss(
     batch = share(caller, embeddings, classes, options, processes, number)
     contrast = _contrast(formula, batch, len(targets), options)
     # Of W = |P| + weight in the kernel's mean; the equation divides by |P| + 1.
-    labelled = ((batch.own_ids < UNLABELLED) & (batch.own_ids != ignore_index)).to(batch.dtype)
+    labelled = ((batch.own_ids < FIRST_UNLABELLED) & (batch.own_ids != ignore_index)).to(batch.dtype)
     others = (contrast.positive_counts - labelled).clamp_max(n_positives)
     scale = (others + formula.target_weight * labelled) / (others + labelled).clamp_min(1.0)
     if formula.target_weight == 0:
@@ -193,8 +198,7 @@ def share_rows(
     """Return the rows of this process among those of all processes of a group, or alone."""
     n_views, dtype = count_views(embeddings), statistics_dtype(embeddings.dtype)
     rows = without_ignored(embeddings, options.ignored(classes), dtype)
-    # None is the default group, too, and a graph that outlives the processes then keeps none of their connections.
-    group = None if processes is None or processes is dist.group.WORLD else processes
+    group = None if processes is None else default_as_none(processes)
     everyone, all_rows, first = classes, rows, 0
     if processes is not None:
         facts = {"d": embeddings.shape[-1], "views": n_views, "dtype size in bytes": dtype.itemsize}
@@ -204,7 +208,7 @@ def share_rows(
         first = sum(sizes[: dist.get_rank(group)]) * n_views
     # Each image without a label is a class of its own.
     alone = (everyone == -1) & ~options.ignored(everyone)
-    ids = torch.where(alone, UNLABELLED + torch.arange(len(everyone), device=everyone.device), everyone)
+    ids = torch.where(alone, FIRST_UNLABELLED + torch.arange(len(everyone), device=everyone.device), everyone)
     return SharedRows(rows, all_rows, ids.repeat_interleave(n_views), first, draw, group)
 
 
@@ -297,7 +301,7 @@ class TargetedLoss(nn.Module):
         self.kernel = checks.choice(caller, "kernel", kernel, KERNELS)
         check_group(caller, {**DEFAULTS, "group": group})
         self.group = group
-        targets = uniform_targets(n_classes, dim)
+        targets = uniform_targets(n_classes, dim, caller=caller)
         self.register_buffer("targets", targets.to(torch.get_default_dtype()))
         self.register_buffer("assignment", torch.arange(len(targets)))
         self.register_buffer("means", torch.zeros_like(self.targets))

@@ -19,7 +19,7 @@ ITERATIONS, SEED = 100, 0
 Floats = NDArray[np.float64]
 
 
-def uniform_targets(n_classes: int, dim: int) -> Tensor:
+def uniform_targets(n_classes: int, dim: int, *, caller: str = "uniform_targets") -> Tensor:
     """Return points that are spread uniformly over the unit sphere (n_classes, dim), in float64.
 
     Up to dim + 1 of them are the corners of a regular simplex, each at similarity -1 / (n_classes - 1) to all others.
@@ -33,7 +33,6 @@ def uniform_targets(n_classes: int, dim: int) -> Tensor:
         >>> (uniform_targets(3, 2) @ uniform_targets(3, 2).T).numpy().round(3).tolist()
         [[1.0, -0.5, -0.5], [-0.5, 1.0, -0.5], [-0.5, -0.5, 1.0]]
     """
-    caller = "uniform_targets"
     n, d = checks.count(caller, "n_classes", n_classes, least=2), checks.count(caller, "dim", dim, least=1)
     if d == 1 and n > 2:
         raise InputValueError(checks.wording(caller, f"dim must be at least 2 for {n} targets", dim))

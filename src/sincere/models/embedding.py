@@ -15,7 +15,7 @@ from torch.nn.functional import interpolate, normalize
 
 from sincere import checks
 from sincere.catalog import ENCODERS, HEADS, PYTHON, TIMM, load_named
-from sincere.errors import DataError, InputValueError, first_line
+from sincere.errors import DataError, InputValueError, MissingPackageError, first_line, missing_package
 from sincere.models.norms import with_group_norms
 from sincere.models.weights import (
     EncoderWeights,
@@ -168,7 +168,8 @@ def check_encoder(name: str) -> str:
     """Return the name of an encoder if it exists.
 
     Raises:
-        InputValueError: It does not, and the message suggests the nearest name; or it needs timm, which is missing.
+        InputValueError: It does not, and the message suggests the nearest name.
+        MissingPackageError: It needs timm, which is not installed.
     """
     if name.startswith(PYTHON) and name not in ENCODERS:
         requirement = "encoder was given in Python and must be given again, as encoder="
@@ -177,9 +178,8 @@ def check_encoder(name: str) -> str:
         return checks.choice("model", "encoder", name, ENCODERS)
     try:
         import timm
-    except ImportError as error:
-        requirement = "encoders of timm need the package timm: pip install 'sincere[timm]'"
-        raise InputValueError(checks.wording("model", requirement, name)) from error
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(missing_package(f"model: the encoder {name}", error)) from error
     short = name.removeprefix(TIMM)
     if not timm.is_model(short):
         near = timm.list_models(f"*{short.split('_')[0]}*")[:5]

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sincere.errors import MissingPackageError
+from sincere.errors import MissingPackageError, missing_package
 
 COPY_BYTES = 1 << 24
 Add = Callable[[list[str], NDArray[np.float32]], None]
@@ -53,8 +53,7 @@ def parquet_writer(path: Path, dim: int) -> Iterator[Add]:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ModuleNotFoundError as error:
-        remedy = "install it with: pip install 'sincere[parquet]'"
-        raise MissingPackageError(f"embed: .parquet files need pyarrow, which is not installed; {remedy}") from error
+        raise MissingPackageError(missing_package("embed: a .parquet file", error)) from error
     schema = pa.schema([("path", pa.string()), ("embedding", pa.list_(pa.float32(), dim))])
     with pq.ParquetWriter(path, schema) as file:
 

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from sincere.errors import DataError, LockedError
 
@@ -26,12 +27,13 @@ LOCK, EVALUATION_LOCK = ".lock", ".evaluation.lock"  # held by who trains, or co
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path, *, shared: bool = False) -> Iterator[Path]:
     """Yield the name of a new file, which is flushed and replaces `path` atomically when the block ends well.
 
     A reader sees the old file or the new one, never a part. If it raises, or the disk is full, the old one stays.
+    A file that several processes may write at once is `shared`: the new file has a name that no other process has.
     """
-    aside = path.with_name(f".{path.name}{UNFINISHED}")
+    aside = path.with_name(f".{path.name}{f'.{uuid4().hex[:8]}' if shared else ''}{UNFINISHED}")
     try:
         aside.unlink(missing_ok=True)
         with aside.open("xb"):  # a new file, not what a link leads to, with the mode that any file of this user gets
@@ -113,10 +115,10 @@ def similar_folders(folder: Path) -> list[Path]:
     return [folder.parent / name for name in sorted(longer) or get_close_matches(folder.name, beside, n=1)]
 
 
-def write_atomic(path: Path, content: str | bytes) -> None:
+def write_atomic(path: Path, content: str | bytes, *, shared: bool = False) -> None:
     """Write a file atomically; undecodable bytes in text, as in names of files, are kept as they are."""
     data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
-    with atomic_file(path) as aside:
+    with atomic_file(path, shared=shared) as aside:
         aside.write_bytes(data)
 
 

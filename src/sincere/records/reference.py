@@ -45,7 +45,7 @@ class Reference:
 
     def name(self, position: int) -> str:
         """Return what to call one: its file name or text, else its id."""
-        return str(self.texts[position]) if self.texts is not None else f"#{self.ids[position]}"
+        return str("" if self.texts is None else self.texts[position]) or f"#{self.ids[position]}"
 
     def write(self, folder: Path) -> None:
         """Write reference.safetensors."""

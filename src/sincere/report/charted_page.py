@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from sincere.report.document import asset, document
 from sincere.report.figure import Figure
@@ -12,7 +13,13 @@ from sincere.report.theme import ON_DARK, chart_config
 
 
 def charted_page(
-    title: str, contents: Mapping[str, str], main: Html, figures: Iterable[Figure], *, scripts: Sequence[str] = ()
+    title: str,
+    contents: Mapping[str, str],
+    main: Html,
+    figures: Iterable[Figure],
+    *,
+    data: Mapping[str, Any] | None = None,
+    scripts: Sequence[str] = (),
 ) -> str:
     """Return a page.
 
@@ -20,7 +27,8 @@ def charted_page(
         title: Title of the document.
         contents: Titles of sections by their id; those that `main` has are linked.
         main: Its sections.
-        figures: The figures in them.
+        figures: The figures in them that charts.js draws.
+        data: Data of further scripts.
         scripts: Files in assets/ that it needs besides charts.js.
     """
     links = [tag("a", text, href=f"#{name}") for name, text in contents.items() if f'id="{name}"' in main]
@@ -31,6 +39,6 @@ def charted_page(
         title,
         tag("nav", tag("div", *links, class_="links"), toggle, aria_label="sections"),
         main,
-        data_block("report-data", {"charts": charts, "on_dark": ON_DARK, "config": config}),
+        data_block("report-data", {"charts": charts, "on_dark": ON_DARK, "config": config, **(data or {})}),
         scripts=[vega(), *(asset(name) for name in ("charts.js", *scripts))],
     )

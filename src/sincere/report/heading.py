@@ -69,7 +69,7 @@ def _train_accuracies(results: Results) -> str:
 
 def _loss(loss: str, losses: Sequence[str]) -> Html:
     title: Html | str = loss_title(loss)
-    if loss in LOSSES:
+    if loss in LOSSES and LOSSES[loss].paper:
         title = tag("a", title, href=LOSSES[loss].paper, title=f"Paper: {LOSSES[loss].about}")
     return tag("span", dot(loss_colours(losses)[loss]), title, class_="loss")
 

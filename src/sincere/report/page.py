@@ -9,15 +9,15 @@ from typing import Any
 from sincere.records.files import write_atomic
 from sincere.records.results import FIGURE_FILES, FIGURES, REPORT, MarginAbout
 from sincere.report import sections
-from sincere.report.document import asset, document
+from sincere.report.charted_page import charted_page
 from sincere.report.evidence import Evidence, read_evidence
 from sincere.report.figure import Figure
-from sincere.report.figure_files import vega, write_figures
+from sincere.report.figure_files import write_figures
 from sincere.report.heading import heading
 from sincere.report.label_issues_section import label_issues
 from sincere.report.map import Plane, map_data, planes_of
 from sincere.report.map_figure import MOST_LABELLED, map_figure
-from sincere.report.markup import data_block, tag
+from sincere.report.markup import tag
 from sincere.report.metric_groups import more_metrics
 from sincere.report.result_figures import confusion_figure, curves_figure, differences_figure, meters_figure
 from sincere.report.similarity_figure import (
@@ -28,7 +28,7 @@ from sincere.report.similarity_figure import (
     similarity_axis,
     similarity_figure,
 )
-from sincere.report.theme import ON_DARK, chart_config, class_colours
+from sincere.report.theme import class_colours
 
 CONTENTS = {
     "results": "Results",
@@ -118,27 +118,18 @@ def _page(evidence: Evidence, planes: Sequence[Plane], figures: dict[str, Figure
         more_metrics(evidence.results),
         sections.reproduction(evidence),
     )
-    links = [tag("a", text, href=f"#{name}") for name, text in CONTENTS.items() if f'id="{name}"' in main]
-    toggle = tag("button", "Dark", type="button", id="theme", aria_label="switch between light and dark")
-    scripts = [vega(), *(asset(name) for name in ("charts.js", "tables.js", "map.js"))]
-    return document(
-        f"{evidence.results.data.name}: sincere {evidence.results.kind}",
-        tag("nav", tag("div", *links, class_="links"), toggle, aria_label="sections"),
-        main,
-        data_block("report-data", _data(evidence, planes, figures)),
-        scripts=scripts,
-    )
-
-
-def _data(evidence: Evidence, planes: Sequence[Plane], figures: dict[str, Figure]) -> dict[str, Any]:
-    """Return the data of the page's scripts."""
-    names = evidence.results.data.class_names
     # On the page the map is drawn on a canvas, which is interactive.
-    specs = [figure.specs() for name, figure in figures.items() if name != "map"]
+    charts = [figure for name, figure in figures.items() if name != "map"]
+    title = f"{evidence.results.data.name}: sincere {evidence.results.kind}"
+    return charted_page(title, CONTENTS, main, charts, data=_data(evidence, planes), scripts=["tables.js", "map.js"])
+
+
+def _data(evidence: Evidence, planes: Sequence[Plane]) -> dict[str, Any]:
+    """Return the data of the page's scripts for classes and map."""
+    names = evidence.results.data.class_names
     _, width = similarity_axis([run.row.margin for run in evidence.shown])
     histograms = [[_class_histograms(row.margin, width) for row in run.row.classes] for run in evidence.shown]
     return {
-        "charts": {element: spec for group in specs for element, spec in group.items()},
         "classes": histograms,
         "kinds": KINDS,
         "map": map_data(planes) if planes else None,
@@ -146,8 +137,6 @@ def _data(evidence: Evidence, planes: Sequence[Plane], figures: dict[str, Figure
         "sample": evidence.results.data.singular,
         "class_colours": class_colours(len(names)),
         "most_labelled": MOST_LABELLED,
-        "on_dark": ON_DARK,
-        "config": {"light": chart_config(dark=False), "dark": chart_config(dark=True)},
     }
 
 

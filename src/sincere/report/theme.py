@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import colorsys
 from collections.abc import Sequence
+from itertools import cycle
 from typing import Any
 
 from sincere.loss_catalog import LOSSES, RAW_FEATURES
@@ -30,10 +31,10 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 
 
 def loss_colours(losses: Sequence[str]) -> dict[str, str]:
-    """Return the colour of each loss: that of the catalog, or an unused one for an unknown loss."""
-    free = iter([SKY, AMBER, GREY] * len(losses))
-    known = {name: loss.colour for name, loss in LOSSES.items()} | {RAW_FEATURES: BROWN}
-    return {loss: known[loss] if loss in known else next(free) for loss in dict.fromkeys(losses)}
+    """Return the colour of each loss: that of the catalog; for losses without one, colours that are not in use."""
+    known = {loss: LOSSES[loss].colour for loss in losses if loss in LOSSES} | {RAW_FEATURES: BROWN}
+    free = cycle([colour for colour in CLASS_COLOURS if colour not in known.values()])
+    return {loss: known.get(loss) or next(free) for loss in dict.fromkeys(losses)}
 
 
 def class_colours(n_classes: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Charts of the theory sweeps, in the words of the paper (partners and noise), and of a training log."""
+"""Charts of the theory sweeps, in the words of the paper (partners and noise)."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ class DataSettings(Settings):
     """Leave these classes out of training; evaluation measures how well their test images are told from the others."""
     imbalance: float | None = Field(default=None, ge=1, le=MANY)
     """Make the training classes long-tailed, as in CIFAR-10-LT: their sizes fall exponentially, in the order of the
-    classes, and the first has this many times the training images of the last. Test images stay. Default: all."""
+    classes, and the first has this many times the training images of the last. Test images stay. By default all
+    images are kept."""
     data_dir: Path | None = None
     """Folder of named data sets. Default: $SINCERE_HOME/datasets or ~/.cache/sincere/datasets."""
     size: int | None = Field(default=None, ge=1, le=4096)

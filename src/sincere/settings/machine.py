@@ -18,7 +18,7 @@ class DeviceSettings(Settings):
     title: ClassVar[str] = "Machine"
 
     device: Annotated[str, Choices(DEVICES)] = "auto"
-    """Device. auto: cuda, else mps, else cpu."""
+    """Device. auto: cuda, else cpu."""
 
 
 class DevicesSettings(DeviceSettings):

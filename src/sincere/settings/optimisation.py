@@ -19,8 +19,8 @@ class BatchSettings(Settings):
     """Images in a batch; each gives n-views embeddings. Default: 512, digits 256, less for small data sets and
     for small with several views."""
     micro_batch: int | None = Field(default=None, ge=1, le=MANY)
-    """Images that go through the network at once, if a batch does not fit into memory. The gradient stays exact except for
-    batch norm, whose statistics are those of a micro-batch. Default: the whole batch."""
+    """Images that go through the network at once, if a batch does not fit into memory. The gradient stays exact, except
+    for batch norm, whose statistics are those of a micro-batch. Default: the whole batch."""
     n_views: int | None = Field(default=None, ge=1, le=1024)
     """Augmented views of each image. Default: 2; 1 for small above 16 px, if there are few enough classes."""
     augmentation: Annotated[str | None, Choices(AUGMENTATIONS)] = None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -12,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from sincere.recipes import EXPERIMENTS, TRANSFER_RECIPES, Recipe, Scale
 from sincere.records.comparison import RUNS
 from sincere.records.reproduction import STORED, experiment_name
+from sincere.settings.command_text import command_text
 from sincere.settings.evaluation_requests import TransferRequest
 from sincere.settings.machine import MOST_THREADS, DeviceSettings
 from sincere.settings.record import Choices, Positional, Request, named_folder
@@ -162,18 +161,3 @@ class ReproduceRequest(Request):
                 run = self.run_folder(name) / RUNS / run_name(loss, seed)
                 requests[loss, seed] = TransferRequest.make(**shared | settings, run=run, quiet=self.quiet)
         return requests
-
-
-def command_text(words: Iterable[str], settings: Mapping[str, Any]) -> str:
-    """Return a command of `sincere` with these settings as flags.
-
-    Example:
-        >>> command_text(["compare"], {"recipe": "cifar10", "seeds": [0, 1]})
-        'sincere compare --recipe cifar10 --seeds 0 1'
-    """
-    flags = [
-        word
-        for name, value in settings.items()
-        for word in (f"--{name.replace('_', '-')}", *(map(str, value) if isinstance(value, list) else [str(value)]))
-    ]
-    return shlex.join(["sincere", *words, *flags])

@@ -109,9 +109,11 @@ def few_note(n: int, what: str = "test images") -> str | None:
 
     Example:
         >>> few_note(1, "images of unknown classes")
-        '1 images of unknown classes are few: intervals that depend on them cover the true value less often than 95%'
+        'only 1 image of unknown classes: intervals that depend on so few cover the true value less often than 95%'
     """
-    note = f"{n} {what} are few: intervals that depend on them cover the true value less often than 95%"
+    singular = what.replace("images", "image").replace("samples", "sample")
+    counted = f"only {n} {singular if n == 1 else what}"
+    note = f"{counted}: intervals that depend on so few cover the true value less often than 95%"
     return note if n < FEW_IMAGES else None
 
 

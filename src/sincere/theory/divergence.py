@@ -100,7 +100,13 @@ def class_divergence_bounds(
     if n_noise is None:
         with torch.no_grad():
             losses = sincere_loss(
-                embeddings, labels, temperature=temperature, normalize=normalize, reduction="none", kernel="tiled"
+                embeddings,
+                labels,
+                temperature=temperature,
+                ignore_index=-1,  # none of these labels
+                normalize=normalize,
+                reduction="none",
+                kernel="tiled",
             )
     else:
         losses = _losses_with_drawn_noise(embeddings, labels, classes, n_noise, seed, temperature, normalize)

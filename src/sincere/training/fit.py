@@ -11,11 +11,13 @@ from statistics import median
 from typing import Any, cast
 
 import torch
+import torch.distributed as dist
 from lightning_fabric import Fabric
 from lightning_fabric.wrappers import _FabricModule
 from torch import Tensor
 
 from sincere.errors import DataError, SincereError, first_line
+from sincere.losses.distributed.collectives import host_group
 from sincere.messages import Messages
 from sincere.records.log import MetricsLog
 from sincere.training.checkpoints import Checkpoints, random_states, restore_random_states
@@ -69,6 +71,8 @@ class Fit:
     rows: list[dict[str, Any]] = field(default_factory=list)
     stop: StopRequest = field(default_factory=StopRequest)
     _pending_losses: list[Tensor] = field(default_factory=list, init=False)
+    _saved_at: float = field(default=0.0, init=False)
+    _warned: set[str] = field(default_factory=set, init=False)
 
     def resume(self) -> list[str]:
         """Restore the last intact checkpoint, if there is one, and return notes for the user.
@@ -137,7 +141,7 @@ class Fit:
             InterruptedRunError: SIGTERM or Ctrl-C was received; a checkpoint was written.
         """
         plan, state = self.plan, self.state
-        self._saved_at, self._warned = time.monotonic(), set[str]()
+        self._saved_at = time.monotonic()
         self.reporter.start(state.step, plan.n_steps)
         try:
             with self.stop, closing(self.calls.batches(state.step, plan.n_steps)) as batches:
@@ -163,6 +167,8 @@ class Fit:
             if state.step == end:
                 self._flush_losses()
                 metrics = self._inspect(outputs, batch.labels)
+            if self.calls.queue is not None:  # after the inspection, which sees the queue that the loss has seen
+                self.calls.queue.enqueue(outputs[..., : plan.dim], batch.labels)
             now = time.monotonic()
             state.epoch_seconds, state.seconds = state.epoch_seconds + now - started, state.seconds + now - started
             started = now
@@ -189,8 +195,6 @@ class Fit:
             group["lr"] = group["peak"] * factor
         self.optimizer.zero_grad(set_to_none=True)
         loss, outputs = self._backward(batch)
-        if self.calls.queue is not None:
-            self.calls.queue.enqueue(outputs[..., : plan.dim], batch.labels)
         if plan.clip_norm is not None:
             self.fabric.clip_gradients(self.model, self.optimizer, max_norm=plan.clip_norm, error_if_nonfinite=False)
         self.optimizer.step()
@@ -236,8 +240,9 @@ class Fit:
         name = self.stop.name
         if self.fabric.world_size == 1:
             return name
-        is_requested = self.fabric.strategy.reduce_boolean_decision(name is not None, all=False)
-        return name or ("a signal to another process" if is_requested else None)
+        requested = torch.tensor(int(name is not None))
+        dist.all_reduce(requested, dist.ReduceOp.MAX, host_group(None))  # among CPUs: no step waits for a device
+        return name or ("a signal to another process" if requested else None)
 
     def _inspect(self, outputs: Tensor, labels: Tensor) -> dict[str, float | None]:
         """Return metrics of the last batch of an epoch, over all processes."""

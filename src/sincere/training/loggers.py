@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from sincere import checks
 from sincere.catalog import LOGGERS
-from sincere.errors import DataError, InputTypeError, InputValueError, first_line
+from sincere.errors import DataError, InputTypeError, MissingPackageError, first_line, missing_package
 from sincere.messages import Messages
 from sincere.records.files import read_json, write_json
 from sincere.training.progress import Reporter
@@ -45,13 +45,14 @@ def check_loggers(names: Iterable[str], objects: Sequence[Any] = (), *, caller: 
     """Check that the packages of named loggers are installed, and that given ones are loggers.
 
     Raises:
-        InputValueError: A package is missing; the message has the command that installs it.
+        MissingPackageError: A package is missing; the message has the command that installs it.
         InputTypeError: An object is not a logger of Lightning.
     """
     for name in names:
         for package in PACKAGES[checks.choice(caller, "log", name, LOGGERS)]:
             if find_spec(package) is None:
-                raise InputValueError(f"{caller}: {package} is not installed; run pip install 'sincere[{name}]'")
+                missing = ModuleNotFoundError(name=package)
+                raise MissingPackageError(missing_package(f"{caller}: the logger {name}", missing, extra=name))
     if not isinstance(objects, list | tuple):
         requirement = "loggers must be a list of loggers of Lightning or Lightning Fabric"
         raise InputTypeError(checks.wording(caller, requirement, type(objects).__name__))

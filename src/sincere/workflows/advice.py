@@ -9,9 +9,10 @@ import torch
 
 from sincere.data.dataset import Dataset
 from sincere.data.loader import plain_batches
-from sincere.evaluation.baselines import majority_correct, nearest_correct, sampled
+from sincere.evaluation.baselines import majority_correct, nearest_correct
 from sincere.evaluation.knn import accuracy_1nn
 from sincere.evaluation.model_outputs import ModelOutputs
+from sincere.evaluation.projection import sample_positions
 from sincere.records.estimates import Estimate
 from sincere.records.results import Baseline
 from sincere.statistics.bootstrap import interval
@@ -29,7 +30,7 @@ def measure_baselines(data: Dataset, device: torch.device, *, n_resamples: int, 
     """
     if data.have_label_sets:
         return ()
-    chosen = sampled(len(data.test))
+    chosen = sample_positions(len(data.test))
     sample = data.test.subset(chosen)
     nearest = nearest_correct(*(plain_batches(part, device=device) for part in (sample, data.train)))
     what = "features" if data.train.are_features else "pixels"
@@ -49,7 +50,7 @@ def measure_baselines(data: Dataset, device: torch.device, *, n_resamples: int, 
 def train_accuracy(outputs: ModelOutputs) -> float:
     """Return the 1-NN accuracy on up to 2,000 training samples, each left out in turn."""
     train = outputs.train
-    chosen = torch.from_numpy(sampled(len(train.labels))).to(train.labels.device)
+    chosen = torch.from_numpy(sample_positions(len(train.labels))).to(train.labels.device)
     queries = train.embeddings[chosen], train.labels[chosen]
     return accuracy_1nn(*queries, train.embeddings, train.labels, leave_out=chosen)
 
@@ -85,7 +86,7 @@ def small_classes_note(data: Dataset) -> str | None:
     )
     singular, plural = ("label", "labels") if data.have_label_sets else ("class", "classes")
     have = f"{singular} has" if len(small) == 1 else f"{plural} have"
-    remedy = f"metrics of such a {singular} say little, and adding images of it helps most"
+    remedy = f"metrics of such a {singular} say little, and adding {data.noun} of it helps most"
     return f"{len(small):,} {have} fewer than {FEW_IMAGES} {part} {data.noun}: {names}; {remedy}"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import count, islice
 from pathlib import Path
@@ -28,6 +26,7 @@ from sincere.records.search import SearchResults
 from sincere.report.page import remove_report, write_report
 from sincere.report.search_tables import tuned_note
 from sincere.report.tables import show, write_csv
+from sincere.settings.command_text import command_text
 from sincere.settings.evaluation import EvaluationSettings
 from sincere.settings.keywords import CompareKeywords
 from sincere.settings.loss import chooses_denominator
@@ -354,19 +353,8 @@ def command_with_seeds(request: CompareRequest) -> str:
     seeds = (*request.seeds, *islice(free, max(0, ENOUGH_SEEDS - len(request.seeds))))
     if any(PYTHON in str(request.flat().get(name)) for name in OBJECTS):  # no command has the objects
         return f"sincere.compare(..., seeds={list(seeds)})"
-    return shlex.join(["sincere", "compare", *_flags(request), "--seeds", *map(str, seeds)])
-
-
-def _flags(request: CompareRequest) -> Iterator[str]:
-    """Yield the flags of the settings that are not the defaults."""
     values, defaults = request.flat(), CompareRequest().flat()
-    for setting in sorted(CompareRequest.settings(), key=lambda setting: setting.name not in CompareRequest.most_used):
-        name, value = setting.name, values[setting.name]
-        if name in NOT_REPEATED or value == defaults[name]:
-            continue
-        flag = f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            yield flag if value else f"--no-{flag.removeprefix('--')}"
-            continue
-        yield flag
-        yield from map(str, value) if isinstance(value, list) else [str(value)]
+    names = [setting.name for setting in CompareRequest.settings()]
+    changed = [name for name in names if name not in NOT_REPEATED and values[name] != defaults[name]]
+    changed.sort(key=lambda name: name not in CompareRequest.most_used)
+    return command_text(["compare"], {**{name: values[name] for name in changed}, "seeds": list(seeds)})

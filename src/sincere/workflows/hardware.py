@@ -21,22 +21,21 @@ TRIAL_SIDE, TRIAL_SECONDS = 64, 5.0  # of the matrices whose product is tried, a
 
 
 def choose_device(name: str, *, caller: str) -> torch.device:
-    """Return a device by name, such as "cuda" or "cuda:1"; "auto" is the first there is of cuda, mps and cpu.
+    """Return a device by name, such as "cuda" or "cuda:1"; "auto" is cuda, or cpu where there is none.
 
     Raises:
         InputValueError: There is no such device, or not here.
     """
-    available = {
-        "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
-        "mps": int(torch.backends.mps.is_available()),
-        "cpu": 1,
-    }
+    available = {"cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0, "cpu": 1}
     if name == "auto":
-        return torch.device(next(kind for kind, n_devices in available.items() if n_devices))
+        return torch.device("cuda" if available["cuda"] else "cpu")
     kind, _, index = name.partition(":")
-    checks.choice(caller, "device", kind, DEVICES)
+    if kind == "mps":
+        remedy = "Use cpu; the losses alone can be called on it"
+        raise InputValueError(checks.wording(caller, "device must have float64, which MPS lacks", repr(name), remedy))
+    checks.choice(caller, "device", kind if kind != "auto" else name, DEVICES)
     if not (index.isdecimal() or name == kind) or int(index or 0) >= available[kind]:
-        raise InputValueError(checks.wording(caller, "device must be available here", repr(name), "Try cpu."))
+        raise InputValueError(checks.wording(caller, "device must be available here", repr(name), "Try cpu"))
     return torch.device(name)
 
 
@@ -51,7 +50,7 @@ def choose_precision(name: str, device: torch.device) -> str:
         raise InputValueError(checks.wording("train", requirement, name))
     if name == "bf16-mixed" and device.type == "cpu" and not runs_bfloat16():
         requirement = "precision must not be bf16-mixed on this CPU, which announces AMX but cannot run it"
-        remedy = "Try 32-true, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment."
+        remedy = "Try 32-true, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment"
         raise InputValueError(checks.wording("train", requirement, name, remedy))
     if name != "auto":
         return name

@@ -38,7 +38,7 @@ def step_of(loss: Callable[..., Tensor], **fixed: Any) -> Step:
     return step
 
 
-def pytorch_metric_learning(batch: LabelledBatch, *, temperature: float = 0.1, reduction: str = "mean") -> None:
+def pytorch_metric_learning(batch: LabelledBatch, *, temperature: float = 0.1) -> None:
     """Take one step of that library's SupConLoss."""
     from pytorch_metric_learning.losses import SupConLoss
 

@@ -422,7 +422,7 @@ def load(run: str | Path, *, encoder: nn.Module | None = None, device: str | tor
     Args:
         run: Folder of the run, or its model.safetensors.
         encoder: A module like the one that the run was given in Python, if it was; the weights are those of the run.
-        device: Where to compute: "auto", "cpu", "cuda", "mps" or a torch.device.
+        device: Where to compute: "auto", "cpu", "cuda" or a torch.device.
 
     Raises:
         DataError: There is none in that folder, or it is damaged.

@@ -35,7 +35,6 @@ from sincere.models.embedding import load_spec
 from sincere.settings.signatures import OBJECTS
 from sincere.workflows.fingerprints import fingerprint
 
-COLOUR = "#7F7F7F"  # of losses in figures; further ones have others
 DIGITS = 12  # of a fingerprint in a name
 LONGEST_NAME = 60  # characters
 SETTINGS = (*OBJECTS, "to")  # what may be an object
@@ -165,10 +164,7 @@ def _encoder(value: Any) -> tuple[Encoder, str]:
 
 def _loss(value: Any, name: str | None = None) -> tuple[Loss, str]:
     _check_call("loss", value, "embeddings", "labels")
-    if isinstance(value, nn.Module) and any(weight.requires_grad for weight in value.parameters()):
-        remedy = "Freeze them with requires_grad_(False), or make them a part of the encoder"
-        trained = "must have no weights to train, because only those of the model are trained"
-        raise InputTypeError(checks.wording("loss", trained, type(value).__name__, remedy))
+    check_no_weights("loss", value)
     name = name or object_name("loss", value)
     own = _copied("loss", value)
 
@@ -177,7 +173,19 @@ def _loss(value: Any, name: str | None = None) -> tuple[Loss, str]:
         return lambda embeddings, labels: _checked_loss(name, criterion(embeddings, labels), embeddings)
 
     about = "given in Python; the temperature does not reach it"
-    return Loss(build, own_name(name), about, "", COLOUR, None), name
+    return Loss(build, own_name(name), about, paper="", colour=""), name
+
+
+def check_no_weights(caller: str, loss: Any) -> None:
+    """Raise if a loss has weights to train.
+
+    Raises:
+        InputTypeError: It has.
+    """
+    if isinstance(loss, nn.Module) and any(weight.requires_grad for weight in loss.parameters()):
+        remedy = "Freeze them with requires_grad_(False), or make them a part of the encoder"
+        trained = "must have no weights to train, because only those of the model are trained"
+        raise InputTypeError(checks.wording(caller, trained, type(loss).__name__, remedy))
 
 
 def _checked_loss(name: str, value: Any, embeddings: Tensor) -> Tensor:

@@ -138,7 +138,7 @@ def measure_and_store(
     started, device = now(), fabric.device
     if trained.model.spec.frozen:
         data = with_features(trained.model, data, device, messages, fabric=fabric)
-    check_measurable(evaluation, data)
+    check_measurable(evaluation, data, caller="transfer" if kind == "transfer" else "evaluate")
     if embedded is None:
         messages.say(f"embedding {len(data.train):,} training and {len(data.test):,} test {data.noun}")
         embedded = embed_data(trained.model, data, device, fabric)

@@ -26,11 +26,11 @@ def share_numbers(numbers: Sequence[int], group: Group) -> list[list[int]]:
     """
     own = torch.tensor(numbers)
     everyone = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(everyone, own, _host_group(group))
+    dist.all_gather(everyone, own, host_group(group))
     return [each.tolist() for each in everyone]
 
 
-def _host_group(group: Group) -> Group:
+def host_group(group: Group) -> Group:
     """Return the group, or one of the same processes for CPU tensors where it has none (NCCL), made at first use."""
     if "cpu:" in dist.get_backend_config(group):
         return group

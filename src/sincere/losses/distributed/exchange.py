@@ -14,6 +14,7 @@ from sincere.loss_entry import Formula
 from sincere.losses.distributed.collectives import ScaledGradient, TotalLoss
 from sincere.losses.distributed.gather import gathered_losses
 from sincere.losses.distributed.global_batch import LabelledRows, share_batch
+from sincere.losses.distributed.groups import default_as_none
 from sincere.losses.distributed.ring import RingLosses
 from sincere.losses.inputs import check_temperature, statistics_dtype
 from sincere.losses.label_sets import LabelOptions
@@ -43,8 +44,7 @@ def global_loss(
     Raises:
         InputTypeError, InputValueError: An argument is wrong, or processes disagree on d, views or type.
     """
-    # None is the default group, too, and a graph that outlives the processes then keeps none of their connections.
-    processes = None if group is dist.group.WORLD else group
+    processes = default_as_none(group)
     labelled = LabelledRows(embeddings, labels, key_weights, label_options, draw)
     rows, batch = share_batch(caller, formula, labelled, processes)
     t = check_temperature(caller, temperature, statistics_dtype(embeddings.dtype)).to(rows.device)

@@ -57,3 +57,8 @@ def find_group(caller: str, options: Mapping[str, Any]) -> dist.ProcessGroup | N
         group = dist.group.WORLD
     processes: dist.ProcessGroup = group
     return processes if dist.get_world_size(processes) > 1 else None
+
+
+def default_as_none(group: dist.ProcessGroup) -> dist.ProcessGroup | None:
+    """Return None for the default group, so that a graph that outlives the processes keeps no connection of theirs."""
+    return None if group is dist.group.WORLD else group

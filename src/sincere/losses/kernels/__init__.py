@@ -1,1 +1,1 @@
-"""Ways to compute one loss: `dense` (plain, small batches), `tiled` (exact, nothing n x n stored)."""
+"""Ways to compute a loss: `dense` (autograd), `tiled` (nothing n x m stored), `triton` (CUDA), and sets."""
