@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sincere import checks
 from sincere.losses.distributed.groups import check_group
 from sincere.losses.functional import eps_supinfonce_loss, info_nce_loss, sincere_loss, supcon_loss
-from sincere.losses.inputs import check_temperature
 from sincere.losses.label_inputs import check_label_options
+from sincere.losses.loss_module import LossModule
 from sincere.losses.options import (
     KERNELS,
     KEY_DEFAULTS,
@@ -25,12 +24,11 @@ from sincere.losses.options import (
 )
 
 
-class ContrastiveLoss(nn.Module):
+class ContrastiveLoss(LossModule):
     """Hyper-parameters and options that all losses share; a subclass names its function."""
 
-    temperature: float | Tensor
     function: ClassVar[Callable[..., Tensor]]
-    hyper_parameters: ClassVar[tuple[str, ...]] = ("temperature",)
+    option_names: ClassVar[tuple[str, ...]] = ("temperature", *MODULE_DEFAULTS)
 
     @lists_options(ModuleOptions)
     def __init__(self, temperature: float | Tensor = 0.1, **options: Unpack[ModuleOptions]) -> None:
@@ -40,14 +38,9 @@ class ContrastiveLoss(nn.Module):
             temperature: Divides the similarities. A positive number, or an `nn.Parameter` with one element to learn it.
             **options: See `sincere.losses.options.ModuleOptions`; `help()` lists them here.
         """
-        super().__init__()
+        super().__init__(temperature)
         caller = type(self).__name__
         chosen = complete_options(type(self), options, MODULE_DEFAULTS)
-        check_temperature(caller, temperature, torch.float32)
-        if isinstance(temperature, Tensor) and not isinstance(temperature, nn.Parameter):
-            self.register_buffer("temperature", temperature)
-        else:
-            self.temperature = temperature
         check_group(caller, chosen)
         check_label_options(caller, chosen)
         self.soft, self.label_similarity = chosen["soft"], chosen["label_similarity"]
@@ -56,14 +49,6 @@ class ContrastiveLoss(nn.Module):
         self.reduction = checks.choice(caller, "reduction", chosen["reduction"], REDUCTIONS)
         self.kernel = checks.choice(caller, "kernel", chosen["kernel"], KERNELS)
         self.group, self.exchange = chosen["group"], chosen["exchange"]
-
-    def options(self) -> dict[str, Any]:
-        """Return the hyper-parameters and options as the function's keyword arguments."""
-        return {name: getattr(self, name) for name in (*self.hyper_parameters, *MODULE_DEFAULTS)}
-
-    def extra_repr(self) -> str:
-        """Return the hyper-parameters and options for `print(module)`."""
-        return ", ".join(f"{name}={value!r}" for name, value in self.options().items())
 
 
 class SupervisedContrastiveLoss(ContrastiveLoss):
@@ -111,7 +96,7 @@ class EpsSupInfoNCELoss(SupervisedContrastiveLoss):
     """`eps_supinfonce_loss` as a module; paper: https://arxiv.org/abs/2211.05568."""
 
     function = staticmethod(eps_supinfonce_loss)
-    hyper_parameters = (*ContrastiveLoss.hyper_parameters, "epsilon")
+    option_names = ("temperature", "epsilon", *MODULE_DEFAULTS)
 
     @lists_options(ModuleOptions)
     def __init__(

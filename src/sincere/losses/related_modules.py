@@ -8,8 +8,8 @@ from torch import Tensor
 
 from sincere import checks
 from sincere.errors import InputValueError
-from sincere.losses.modules import ContrastiveLoss, SelfSupervisedLoss, SupervisedContrastiveLoss
-from sincere.losses.options import ModuleOptions, lists_options
+from sincere.losses.modules import SelfSupervisedLoss, SupervisedContrastiveLoss
+from sincere.losses.options import MODULE_DEFAULTS, ModuleOptions, lists_options
 from sincere.losses.related import (
     debiased_loss,
     decoupled_loss,
@@ -29,7 +29,7 @@ class SupConInLoss(SupervisedContrastiveLoss):
     """`supcon_in_loss` as a module; paper: https://arxiv.org/abs/2004.11362."""
 
     function = staticmethod(supcon_in_loss)
-    hyper_parameters = (*ContrastiveLoss.hyper_parameters, "positives_in_denominator")
+    option_names = ("temperature", "positives_in_denominator", *MODULE_DEFAULTS)
 
     @lists_options(ModuleOptions)
     def __init__(
@@ -55,7 +55,7 @@ class KPositivesLoss(SupervisedContrastiveLoss):
     """`k_positives_loss` as a module; paper: https://openreview.net/forum?id=OqtLIabPTit."""
 
     function = staticmethod(k_positives_loss)
-    hyper_parameters = (*ContrastiveLoss.hyper_parameters, "n_positives", "positives_in_denominator", "draw")
+    option_names = ("temperature", "n_positives", "positives_in_denominator", "draw", *MODULE_DEFAULTS)
 
     @lists_options(ModuleOptions)
     def __init__(
@@ -88,11 +88,12 @@ class NearestNeighboursLoss(SupervisedContrastiveLoss):
     """`nearest_neighbours_loss` as a module; paper: https://arxiv.org/abs/2110.06014."""
 
     function = staticmethod(nearest_neighbours_loss)
-    hyper_parameters = (
-        *ContrastiveLoss.hyper_parameters,
+    option_names = (
+        "temperature",
         "nearest_positives",
         "nearest_negatives",
         "positives_in_denominator",
+        *MODULE_DEFAULTS,
     )
 
     @lists_options(ModuleOptions)
@@ -125,7 +126,7 @@ class DebiasedLoss(SelfSupervisedLoss):
     """`debiased_loss` as a module; paper: https://arxiv.org/abs/2007.00224."""
 
     function = staticmethod(debiased_loss)
-    hyper_parameters = (*ContrastiveLoss.hyper_parameters, "prior")
+    option_names = ("temperature", "prior", *MODULE_DEFAULTS)
 
     @lists_options(ModuleOptions)
     def __init__(

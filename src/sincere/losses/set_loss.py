@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from sincere import checks
 from sincere.loss_entry import Formula
@@ -16,6 +16,7 @@ from sincere.losses.distributed.groups import check_group, default_as_none, find
 from sincere.losses.inputs import check_inputs, check_temperature
 from sincere.losses.kernels.set_blocks import weighted_set_losses
 from sincere.losses.label_inputs import check_label_options
+from sincere.losses.loss_module import LossModule
 from sincere.losses.options import DEFAULTS, REDUCTIONS, Reduction
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def _global_loss(
     return total
 
 
-class SetSINCERELoss(nn.Module):
+class SetSINCERELoss(LossModule):
     """`set_sincere_loss` as a module; the future work of https://arxiv.org/abs/2309.14277.
 
     Example:
@@ -139,8 +140,8 @@ class SetSINCERELoss(nn.Module):
         0.000272
     """
 
-    temperature: float | Tensor
     function = staticmethod(set_sincere_loss)
+    option_names = ("temperature", "method", "normalize", "reduction", "ignore_index", "group")
 
     def __init__(
         self,
@@ -162,28 +163,14 @@ class SetSINCERELoss(nn.Module):
             ignore_index: Rows with this label are neither anchor nor key.
             group: The processes whose batch it is; see `set_sincere_loss`.
         """
-        super().__init__()
+        super().__init__(temperature)
         caller = type(self).__name__
-        check_temperature(caller, temperature, torch.float32)
-        if isinstance(temperature, Tensor) and not isinstance(temperature, nn.Parameter):
-            self.register_buffer("temperature", temperature)
-        else:
-            self.temperature = temperature
         self.method = checks.choice(caller, "method", method, METHODS)
         self.normalize = checks.flag(caller, "normalize", normalize)
         self.reduction = checks.choice(caller, "reduction", reduction, REDUCTIONS)
         self.ignore_index = check_label_options(caller, {**DEFAULTS, "ignore_index": ignore_index}).ignore_index
         check_group(caller, {**DEFAULTS, "group": group})
         self.group = group
-
-    def options(self) -> dict[str, Any]:
-        """Return the hyper-parameters and options as the function's keyword arguments."""
-        names = ("temperature", "method", "normalize", "reduction", "ignore_index", "group")
-        return {name: getattr(self, name) for name in names}
-
-    def extra_repr(self) -> str:
-        """Return the hyper-parameters and options for `print(module)`."""
-        return ", ".join(f"{name}={value!r}" for name, value in self.options().items())
 
     if TYPE_CHECKING:  # nn.Module hides what forward takes and returns
 

@@ -30,6 +30,7 @@ from sincere.losses.kernels.normalize import unit_rows
 from sincere.losses.kernels.select import weighted_losses
 from sincere.losses.label_inputs import check_label_options
 from sincere.losses.label_sets import LabelOptions
+from sincere.losses.loss_module import LossModule
 from sincere.losses.options import DEFAULTS, KERNELS, REDUCTIONS, Kernel, Reduction
 from sincere.losses.pairs import Contrast, contrast_with_keys
 from sincere.losses.targets import best_assignment, uniform_targets
@@ -222,7 +223,7 @@ def _contrast(formula: Formula, batch: SharedRows, n_targets: int, options: Labe
     return replace(contrast, draw=batch.draw, first_anchor=batch.first, n_targets=n_targets)
 
 
-class TargetedLoss(nn.Module):
+class TargetedLoss(LossModule):
     """`targeted_loss` as a module that finds the targets and matches them to classes; https://arxiv.org/abs/2111.13998.
 
     Targets are as far from each other as they can be, `sincere.losses.targets.uniform_targets`. Each call in training
@@ -244,8 +245,11 @@ class TargetedLoss(nn.Module):
         [0, 1, 2, 3]
     """
 
-    temperature: float | Tensor
     function = staticmethod(targeted_loss)
+    option_names = (
+        *("temperature", "target_weight", "n_positives", "positives_in_denominator", "draw"),
+        *("ignore_index", "normalize", "reduction", "kernel", "group"),
+    )
     targets: Tensor
     assignment: Tensor
     means: Tensor
@@ -284,13 +288,8 @@ class TargetedLoss(nn.Module):
             kernel: "auto", "dense" or "tiled", as in `sincere_loss`.
             group: The processes whose batch it is, as in `sincere_loss`; all have the same means and targets.
         """
-        super().__init__()
+        super().__init__(temperature)
         caller = type(self).__name__
-        check_temperature(caller, temperature, torch.float32)
-        if isinstance(temperature, Tensor) and not isinstance(temperature, nn.Parameter):
-            self.register_buffer("temperature", temperature)
-        else:
-            self.temperature = temperature
         self.target_weight = checks.number(caller, "target_weight", target_weight, least=0.0)
         self.n_positives = checks.count(caller, "n_positives", n_positives, least=1)
         self.positives_in_denominator = checks.flag(caller, "positives_in_denominator", positives_in_denominator)
@@ -352,12 +351,7 @@ class TargetedLoss(nn.Module):
         self.assignment.copy_(torch.from_numpy(assignment))
         self.prices.copy_(torch.from_numpy(prices))
 
-    def options(self) -> dict[str, Any]:
-        """Return the hyper-parameters and options as the function's keyword arguments."""
-        names = ("temperature", "target_weight", "n_positives", "positives_in_denominator", "draw", "ignore_index")
-        return {name: getattr(self, name) for name in (*names, "normalize", "reduction", "kernel", "group")}
-
     def extra_repr(self) -> str:
         """Return the hyper-parameters and options for `print(module)`."""
         sizes = f"n_classes={len(self.targets)}, dim={self.targets.shape[1]}"
-        return f"{sizes}, " + ", ".join(f"{name}={value!r}" for name, value in self.options().items())
+        return f"{sizes}, {super().extra_repr()}"
