@@ -161,9 +161,9 @@ def is_saved_dataset(path: Path) -> bool:
     return saved or any(file.is_file() for pattern in PARQUET_FILES for file in path.glob(pattern))
 
 
-def _load(source: str | Path, settings: LoadOptions) -> Dataset:
+def _load(source: str | Path, options: LoadOptions) -> Dataset:
     if str(source) in DATASETS:
-        return cast("Dataset", load(DATASETS[str(source)].loader)(settings))
+        return cast("Dataset", load(DATASETS[str(source)].loader)(options))
     path = Path(source)
     if str(source).startswith(PYTHON):
         raise DataError(f"data: {source} was given in Python; pass it again, as data=")
@@ -173,26 +173,26 @@ def _load(source: str | Path, settings: LoadOptions) -> Dataset:
     if path.is_dir() and is_saved_dataset(path):
         from sincere.data.hugging_face import load_saved
 
-        return load_saved(path, settings)
+        return load_saved(path, options)
     if path.is_dir() and is_parquet:
         raise DataError(f"{path}: is a folder without .parquet files")
     if path.is_dir():
         from sincere.data.folder import load_folder
 
-        return load_folder(path, settings)
+        return load_folder(path, options)
     if path.is_file() and is_parquet:
         from sincere.data.parquet import has_images, load_parquet
 
         if has_images(path):
             from sincere.data.hugging_face import load_image_parquet
 
-            return load_image_parquet(path, settings)
+            return load_image_parquet(path, options)
 
-        return load_parquet(path, settings)
+        return load_parquet(path, options)
     if path.is_file():
         from sincere.data.npz import load_npz
 
-        return load_npz(path, settings)
+        return load_npz(path, options)
     if is_parquet or path.suffix.lower() == ".npz":
         raise DataError(f"{path}: no such file")
     near = get_close_matches(str(source).lower(), DATASETS, n=1) or similar_folders(path)

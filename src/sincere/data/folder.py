@@ -16,7 +16,7 @@ from sincere.data.splits import TEST_SHARE, stratified_split
 from sincere.errors import DataError
 
 
-def load_folder(root: Path, settings: LoadOptions, *, name: str | None = None) -> Dataset:
+def load_folder(root: Path, options: LoadOptions, *, name: str | None = None) -> Dataset:
     """Load class folders of images of any format and size, or images whose labels are in a labels.csv.
 
     A folder `unlabelled` beside the class folders of training images has images that take part in training only.
@@ -30,14 +30,14 @@ def load_folder(root: Path, settings: LoadOptions, *, name: str | None = None) -
     """
     name = name or printable(root.resolve().name)
     if has_labels_csv(root):
-        listed = listed_files(root, seed=settings.seed)
-        return files_dataset(name, listed.train, listed.test, listed.label_names, settings, notes=listed.notes)
+        listed = listed_files(root, seed=options.seed)
+        return files_dataset(name, listed.train, listed.test, listed.label_names, options, notes=listed.notes)
     parts = folder_parts(root)
     if len(parts) == 1:
         names, files = class_files(root, "")
-        train, test = _split(files, root, names, settings.seed)
+        train, test = _split(files, root, names, options.seed)
         train = with_unlabelled(root, "", train, first_id=len(files))
-        return files_dataset(name, train, test, names, settings)
+        return files_dataset(name, train, test, names, options)
     _, held_out = parts
     names, train = class_files(root, "train")
     _, test = class_files(root, held_out, names)
@@ -48,7 +48,7 @@ def load_folder(root: Path, settings: LoadOptions, *, name: str | None = None) -
     if absent:
         which = ", ".join(names[label] for label in absent[:5]) + (", ..." if len(absent) > 5 else "")
         notes.append(f"{held_out}/ has no images of {len(absent)} of {len(names)} classes: {which}")
-    return files_dataset(name, train, test, names, settings, notes=tuple(notes))
+    return files_dataset(name, train, test, names, options, notes=tuple(notes))
 
 
 def _split(files: LabelledFiles, root: Path, names: tuple[str, ...], seed: int) -> tuple[LabelledFiles, LabelledFiles]:

@@ -65,13 +65,13 @@ class _Source:
     def name(self) -> str:
         return f"{self.labelled.files.root}: {self.labelled.part}"
 
-    def cache_path(self, kind: str, settings: LoadOptions) -> Path:
+    def cache_path(self, kind: str, options: LoadOptions) -> Path:
         """Return the path of the cache entry of this kind for these files."""
         files = self.labelled.files
         root = printable(str(files.root.resolve()))
-        subject = (kind, root, self.labelled.part, self.labelled.split, self.side, settings.skip_bad_images)
+        subject = (kind, root, self.labelled.part, self.labelled.split, self.side, options.skip_bad_images)
         content = hashlib.sha256(self.facts.digests.tobytes() + b"\n".join(files.names.tolist())).hexdigest()
-        return entry_path(settings.cache, subject, (self.grey, content, DECODER))
+        return entry_path(options.cache, subject, (self.grey, content, DECODER))
 
 
 def _decode(files: FileList, position: int, *, side: int, grey: bool) -> NDArray[np.uint8]:
@@ -83,25 +83,25 @@ def files_dataset(
     train: LabelledFiles,
     test: LabelledFiles,
     class_names: tuple[str, ...],
-    settings: LoadOptions,
+    options: LoadOptions,
     *,
     notes: tuple[str, ...] = (),
 ) -> Dataset:
     """Return training and test files below one root as a data set."""
-    facts = file_facts(join_lists([train.files, test.files]), settings.cache)
-    photos, size = are_photos(facts), settings.size or default_size(facts, settings)
-    if photos and settings.size is None:
+    facts = file_facts(join_lists([train.files, test.files]), options.cache)
+    photos, size = are_photos(facts), options.size or default_size(facts, options)
+    if photos and options.size is None:
         low, high = (int(edge(facts.sides[facts.sides > 0])) for edge in (np.min, np.max))
         sides = f"{low} px" if low == high else f"{low} to {high} px"
         notes = (*notes, f"images of {sides} are taken at {size} px; --size sets another")
-    frozen = photos if settings.frozen is None else settings.frozen
+    frozen = photos if options.frozen is None else options.frozen
     side = size if frozen else stored_side(facts, size)  # a frozen encoder sees no crops
     grey = not bool((facts.kinds == COLOUR).any())
     parts = (slice(len(train)), slice(len(train), None))
     sources = [_Source(part, facts.subset(rows), side, grey) for part, rows in zip((train, test), parts, strict=True)]
     sets, sums = list[Samples](), list[Sums | None]()
     for source in sources:
-        loaded = _load(source, settings)
+        loaded = _load(source, options)
         good, n_files = loaded.positions, len(source.labelled)
         notes = (*notes, *loaded.notes)
         if len(good) < n_files:
@@ -116,7 +116,7 @@ def files_dataset(
     if sums[0] is not None:
         mean, std = mean_and_std(sums[0], len(sets[0]) * side**2)
     else:
-        mean, std = _statistics(sets[0], sources[0].cache_path("statistics", settings))
+        mean, std = _statistics(sets[0], sources[0].cache_path("statistics", options))
     augmentation = "light" if grey else "paper"
     return check_dataset(
         Dataset(name, sets[0], sets[1], class_names, size, mean, std, augmentation, are_photos=photos, notes=notes)
@@ -135,7 +135,7 @@ def are_photos(facts: FileFacts) -> bool:
     return typical >= PHOTO_SIDE or (vary and typical >= SMALL_SIDE)
 
 
-def default_size(facts: FileFacts, settings: LoadOptions) -> int:
+def default_size(facts: FileFacts, options: LoadOptions) -> int:
     """Return the side of the network's input: of photos 96 to 160 px, of small images their own, or 32 px if it varies.
 
     A pretrained encoder suits photos, and has the most of it near its own 224 px; 160 px take half the time.
@@ -145,7 +145,7 @@ def default_size(facts: FileFacts, settings: LoadOptions) -> int:
         rounded = -(-int(np.median(known)) // SMALL_SIDE) * SMALL_SIDE
         return min(max(rounded, SMALLEST_PRETRAINED), LARGEST_DEFAULT)
     same = len(known) and not (known != known[0]).any()
-    return settings.input_size(int(known[0]) if same else SMALL_SIDE)
+    return options.input_size(int(known[0]) if same else SMALL_SIDE)
 
 
 def stored_side(facts: FileFacts, size: int) -> int:
@@ -178,21 +178,21 @@ class _Loaded:
     notes: tuple[str, ...] = ()
 
 
-def _load(source: _Source, settings: LoadOptions) -> _Loaded:
+def _load(source: _Source, options: LoadOptions) -> _Loaded:
     """Return the images of a source, from the cache if they fit into it."""
     n_images, side, channels = len(source.labelled), source.side, 1 if source.grey else 3
     n_bytes = n_images * channels * side**2
-    if n_bytes <= settings.cache_limit_bytes:
-        fits = fits_in_memory(n_bytes, settings.device)
-        path = source.cache_path("images", settings)
+    if n_bytes <= options.cache_limit_bytes:
+        fits = fits_in_memory(n_bytes, options.device)
+        path = source.cache_path("images", options)
         read = partial(
             decoded_images,
             path,
             source.decode,
             n_images,
             source=source.name,
-            skip_bad=settings.skip_bad_images,
-            progress=settings.progress,
+            skip_bad=options.skip_bad_images,
+            progress=options.progress,
         )
         cached: DecodedImages = read()
         if not fits:
@@ -203,14 +203,14 @@ def _load(source: _Source, settings: LoadOptions) -> _Loaded:
             notes = (f"{path}: was damaged; its images were decoded again",)
             cached = read(refresh=True)
         if cached.fresh:  # the page cache still holds what was written: a copy would take as much memory again
-            held: Images = TensorImages(torch.from_numpy(cached.pixels.transpose(0, 3, 1, 2)).to(settings.device))
+            held: Images = TensorImages(torch.from_numpy(cached.pixels.transpose(0, 3, 1, 2)).to(options.device))
         else:
-            held = place_images(cached.pixels, settings.device)
+            held = place_images(cached.pixels, options.device)
         return _Loaded(held, cached.positions, cached.sums, notes)
     good = np.arange(n_images, dtype=np.int64)
-    if settings.skip_bad_images:  # checked now: during training it would be too late to leave an image out
-        path = source.cache_path("good", settings)
-        good = good_positions(path, source.decode, n_images, source=source.name, progress=settings.progress)
+    if options.skip_bad_images:  # checked now: during training it would be too late to leave an image out
+        path = source.cache_path("good", options)
+        good = good_positions(path, source.decode, n_images, source=source.name, progress=options.progress)
     files = source.labelled.files.subset(good)
     streamed = StreamedImages(partial(_decode, files, side=side, grey=source.grey), (len(good), channels, side, side))
     return _Loaded(streamed, good, None)

@@ -26,7 +26,7 @@ from sincere.data.pixel_storage import Pixels, place_images
 from sincere.errors import DataError
 
 
-def load_npz(path: Path, settings: LoadOptions) -> Dataset:
+def load_npz(path: Path, options: LoadOptions) -> Dataset:
     """Load and check an .npz. `class_names` is optional. Pickled objects are refused, never executed.
 
     Labels are integers or strings, or label sets (n, L) of 0 and 1. A file without test arrays is split as a folder is.
@@ -39,17 +39,17 @@ def load_npz(path: Path, settings: LoadOptions) -> Dataset:
         DataError: An array is missing or has a wrong type, shape or value.
     """
     with open_npz(path) as file:
-        return load_members(path, file, settings)
+        return load_members(path, file, options)
 
 
-def load_members(path: Path, file: Members, settings: LoadOptions) -> Dataset:
+def load_members(path: Path, file: Members, options: LoadOptions) -> Dataset:
     """Load and check the arrays of an .npz, or others of the same names; `path` stands for them in messages."""
     if kind_of_samples(path, file.files) == FEATURES:
-        return _features(path, file, settings)
-    return _images(path, file, settings)
+        return _features(path, file, options)
+    return _images(path, file, options)
 
 
-def _features(path: Path, file: Members, settings: LoadOptions) -> Dataset:
+def _features(path: Path, file: Members, options: LoadOptions) -> Dataset:
     prefixes, notes = part_prefixes(path, file.files, FEATURES)
     train, *test = (
         FeaturePart(
@@ -61,11 +61,11 @@ def _features(path: Path, file: Members, settings: LoadOptions) -> Dataset:
     )
     names = read_optional(path, file, "class_names")
     return features_dataset(
-        path.stem, train, test[0] if test else None, class_names=names, notes=notes, options=settings
+        path.stem, train, test[0] if test else None, class_names=names, notes=notes, options=options
     )
 
 
-def _images(path: Path, file: Members, settings: LoadOptions) -> Dataset:
+def _images(path: Path, file: Members, options: LoadOptions) -> Dataset:
     prefixes, left_out = part_prefixes(path, file.files, IMAGES)
     given = read_optional(path, file, "class_names")
     parts = [_read_part(path, file, f"{prefix}{IMAGES}", f"{prefix}labels") for prefix in prefixes]
@@ -81,15 +81,15 @@ def _images(path: Path, file: Members, settings: LoadOptions) -> Dataset:
         notes.append(f"{path}: images are {height} x {width} px (height x width); {kept}")
     if len(parts) == 1:  # split before the pixels are copied: a class may be too small
         remedy = "add test_images and test_labels"
-        rows, note = split_by_class(parts[0][2], labels[0], names, seed=settings.seed, remedy=remedy)
+        rows, note = split_by_class(parts[0][2], labels[0], names, seed=options.seed, remedy=remedy)
         notes.append(note)
-        whole = _placed(parts[0][0], labels[0], settings)
+        whole = _placed(parts[0][0], labels[0], options)
         train, test = whole.subset(rows[0]), whole.subset(rows[1])
     else:
-        train, test = (_placed(part[0], part_labels, settings) for part, part_labels in zip(parts, labels, strict=True))
+        train, test = (_placed(part[0], part_labels, options) for part, part_labels in zip(parts, labels, strict=True))
     mean, std = channel_statistics(train)
     augmentation = "paper" if n_channels == 3 else "light"
-    size = settings.input_size(side)
+    size = options.input_size(side)
     return check_dataset(Dataset(path.stem, train, test, names, size, mean, std, augmentation, notes=tuple(notes)))
 
 
@@ -103,5 +103,5 @@ def _read_part(
     return square_pixels(images), images.values.shape[1:], labels
 
 
-def _placed(pixels: Pixels, labels: NDArray[np.int64], settings: LoadOptions) -> Samples:
-    return all_samples(place_images(pixels, settings.device), labels)
+def _placed(pixels: Pixels, labels: NDArray[np.int64], options: LoadOptions) -> Samples:
+    return all_samples(place_images(pixels, options.device), labels)

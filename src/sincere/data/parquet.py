@@ -32,14 +32,14 @@ TRAIN, TEST, VALIDATION = "train", "test", ("val", "validation")
 BATCH = 8192  # rows that are read at a time
 
 
-def load_parquet(path: Path, settings: LoadOptions, *, class_names: Sequence[str] | None = None) -> Dataset:
+def load_parquet(path: Path, options: LoadOptions, *, class_names: Sequence[str] | None = None) -> Dataset:
     """Load and check a .parquet.
 
     Features are lists of numbers, all of one length; labels are integers or strings. Messages count rows from 0.
 
     Args:
         path: The file.
-        settings: How to load it.
+        options: How to load it.
         class_names: Names of the classes that integers number; those that no row has are dropped. Without, the numbers
             are the names.
 
@@ -59,7 +59,7 @@ def load_parquet(path: Path, settings: LoadOptions, *, class_names: Sequence[str
         (labels,), names = without_unused([part.labels], NamedArray(path, "class names", np.array(class_names)))
         part = replace(part, labels=labels)
     remedy = f"add a column {SPLIT!r} with {TRAIN} and {TEST}"
-    return features_dataset(path.stem, part, class_names=names, rows=rows, notes=notes, remedy=remedy, options=settings)
+    return features_dataset(path.stem, part, class_names=names, rows=rows, notes=notes, remedy=remedy, options=options)
 
 
 def has_images(path: Path) -> bool:
