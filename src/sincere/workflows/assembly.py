@@ -63,7 +63,43 @@ def prepare(
     Raises:
         InputValueError: The batch is larger than the data, or a step larger than the memory.
     """
-    device = fabric.device
+    train, held_out = _parts(settings, data, messages)
+    loader = _loader(settings, data, train, fabric)
+    if LOSSES[settings.loss.name].needs_labels:  # else the positives are always the other views of the image
+        line, warning = loader.sampler.describe(cast(int, settings.batches.n_views), noun=data.noun)
+        messages.say(line)
+        if warning is not None:
+            messages.note(warning)
+    model = _model(settings, data, train, fabric, messages)
+    network, optimizer = fabric.setup(model, make_optimizer(model, _optimizer_settings(settings)))
+    plan = _plan(
+        settings,
+        loader.sampler.n_batches,
+        score=f"{live_name(data.train)}_validation" if held_out is not None else None,
+        dim=None if model.classifier is None else model.spec.dim,
+        checkpoint_seconds=checkpoint_seconds,
+    )
+    sizes = {"dim": model.spec.dim, "n_classes": len(data.class_names)}
+    loss = training_loss(settings, n_processes=fabric.world_size, **sizes)
+    calls = _calls(settings, loss, loader, model, held_out, fabric)
+    if fabric.world_size == 1:
+        _try_objects(settings, loader, model)
+    return Fit(
+        fabric=fabric,
+        model=network,
+        optimizer=cast(torch.optim.Optimizer, optimizer),
+        plan=plan,
+        calls=calls,
+        checkpoints=folder.checkpoints,
+        log=folder.log,
+        reporter=make_reporter(messages),
+        messages=messages,
+        identity=_identity(settings, data),
+    )
+
+
+def _parts(settings: RunSettings, data: Dataset, messages: Messages) -> tuple[Samples, Samples | None]:
+    """Return what is trained on, and what is held out of the training part, if anything is."""
     train, held_out = data.train, None
     if settings.validation.fraction:
         train, held_out = data.validation_split(settings.validation.fraction, seed=settings.seed)
@@ -72,14 +108,12 @@ def prepare(
     elif data.n_unlabelled:  # it might take -1 for a class
         left_out = f"the {data.n_unlabelled:,} unlabelled {data.noun} are left out"
         messages.note(f"{left_out}: a loss that was given in Python gets labelled ones only")
-    loader = _loader(settings, data, train, fabric)
-    sampler = loader.sampler
-    if LOSSES[settings.loss.name].needs_labels:  # else the positives are always the other views of the image
-        line, warning = sampler.describe(cast(int, settings.batches.n_views), noun=data.noun)
-        messages.say(line)
-        if warning is not None:
-            messages.note(warning)
-    model = initial_model(settings, data)
+    return train, held_out
+
+
+def _model(settings: RunSettings, data: Dataset, train: Samples, fabric: Fabric, messages: Messages) -> EmbeddingModel:
+    """Return the model on its device, after a step was found to fit into the memory there."""
+    device, model = fabric.device, initial_model(settings, data)
     if LOSSES[settings.loss.name].needs_classifier:
         sample = model.features(train.items.gather(train.positions[:1]).cpu())
         model.add_classifier(sample.shape[1], len(data.class_names), seed=settings.seed)
@@ -98,37 +132,26 @@ def prepare(
         model = cast(EmbeddingModel, nn.SyncBatchNorm.convert_sync_batchnorm(model))
     if settings.machine.compile:
         model.compile()
-    network, optimizer = fabric.setup(model, make_optimizer(model, _optimizer_settings(settings)))
+    return model
+
+
+def _plan(
+    settings: RunSettings, steps_per_epoch: int, *, score: str | None, dim: int | None, checkpoint_seconds: float
+) -> Plan:
+    """Return the length of the run and its intervals."""
     epochs = cast(int, settings.optimisation.epochs)
-    plan = Plan(
+    return Plan(
         n_epochs=epochs,
-        steps_per_epoch=sampler.n_batches,
-        n_warmup=warmup_steps(epochs * sampler.n_batches, sampler.n_batches, settings.optimisation.warmup_epochs),
+        steps_per_epoch=steps_per_epoch,
+        n_warmup=warmup_steps(epochs * steps_per_epoch, steps_per_epoch, settings.optimisation.warmup_epochs),
         schedule=cast(str, settings.optimisation.schedule),
         clip_norm=settings.optimisation.clip_norm,
         validate_every=settings.validation.every,
-        score=f"{live_name(data.train)}_validation" if held_out is not None else None,
+        score=score,
         early_stop=settings.validation.early_stop,
         checkpoint_seconds=checkpoint_seconds,
         uses_micro_batches=settings.batches.micro_batch is not None,
-        dim=None if model.classifier is None else model.spec.dim,
-    )
-    sizes = {"dim": model.spec.dim, "n_classes": len(data.class_names)}
-    loss = training_loss(settings, n_processes=fabric.world_size, **sizes)
-    calls = _calls(settings, loss, loader, model, held_out, fabric)
-    if fabric.world_size == 1:
-        _try_objects(settings, loader, model)
-    return Fit(
-        fabric=fabric,
-        model=network,
-        optimizer=cast(torch.optim.Optimizer, optimizer),
-        plan=plan,
-        calls=calls,
-        checkpoints=folder.checkpoints,
-        log=folder.log,
-        reporter=make_reporter(messages),
-        messages=messages,
-        identity=_identity(settings, data),
+        dim=dim,
     )
 
 
@@ -311,50 +334,61 @@ def _calls(
     held_out: Samples | None,
     fabric: Fabric,
 ) -> LoopFunctions:
-    name, queue = settings.loss.name, loss.queue
-    hyper_parameters: dict[str, Any] = settings.hyper_parameters()
-    needs_labels = LOSSES[name].needs_labels
-    for kept in (queue, loss.state):
+    for kept in (loss.queue, loss.state):
         if kept is not None:
             kept.to(fabric.device)
-
-    def inspect(outputs: Tensor, labels: Tensor) -> dict[str, float]:
-        if not LOSSES[name].has_levels or labels.ndim == 2:  # of label sets, no levels are known
-            sizes = {"dim": model.spec.dim, "n_classes": len(model.spec.class_names)}
-            return terms_of_sum(settings, loss, outputs, labels, **sizes)
-        embeddings = outputs
-        n_views = embeddings.shape[1]
-        key_labels = None if queue is None else queue.filled()[1]
-        levels = loss_levels(name, labels, n_views=n_views, key_labels=key_labels, **hyper_parameters)
-        values = {"chance": levels.chance, "floor": levels.floor}
-        if not needs_labels or not LOSSES[name].is_plain:
-            return values
-        rows, repeated = embeddings.flatten(0, 1), class_ids(labels).repeat_interleave(n_views)
-        meter = repulsion_meter(
-            rows, repeated, loss=name, temperature=settings.loss.temperature, **hyper_parameters
-        ).overall
-        return {**values, "repulsion_share": meter.share, "repulsion_strength": meter.strength}
-
     known = loader.samples
     if not known.have_label_sets:  # those without a label are no neighbours
         known = known.subset(np.flatnonzero(known.labels != UNLABELLED))
     chosen = np.random.default_rng(settings.seed).permutation(len(known))[:LIVE_REFERENCES]
     references = known.subset(chosen)  # in random order: the first few are a fair sample, too
-
-    def validate() -> dict[str, float]:
-        share_statistics(model, fabric)
-        reference = embed_shared(model.embed, references, fabric, width=model.spec.dim)
-        if held_out is not None:
-            query = embed_shared(model.embed, held_out, fabric, width=model.spec.dim)
-            accuracy = accuracy_1nn(query.embeddings, query.labels, reference.embeddings, reference.labels)
-            return {f"{live_name(references)}_validation": accuracy}
-        own = torch.arange(min(LIVE_QUERIES, len(references)), device=loader.device)
-        queries = reference.embeddings[own], reference.labels[own]
-        accuracy = accuracy_1nn(*queries, reference.embeddings, reference.labels, leave_out=own)
-        return {f"{live_name(references)}_train": accuracy}
-
     batches: Any = loader.batches
     if settings.batches.micro_batch is not None:
         batches = partial(loader.micro_batched_batches, size=settings.batches.micro_batch)
-    gather = partial(whole_batch, fabric=fabric)
-    return LoopFunctions(batches, loss.function, inspect, validate, gather, queue, loss.state)
+    return LoopFunctions(
+        batches,
+        loss.function,
+        partial(_batch_metrics, settings, loss, model),
+        partial(_live_accuracy, model, references, held_out, fabric),
+        partial(whole_batch, fabric=fabric),
+        loss.queue,
+        loss.state,
+    )
+
+
+def _batch_metrics(
+    settings: RunSettings, loss: TrainingLoss, model: EmbeddingModel, outputs: Tensor, labels: Tensor
+) -> dict[str, float]:
+    """Return what a batch tells about the loss, for the log: terms, or reference levels and the repulsion meter."""
+    name = settings.loss.name
+    if not LOSSES[name].has_levels or labels.ndim == 2:  # of label sets, no levels are known
+        sizes = {"dim": model.spec.dim, "n_classes": len(model.spec.class_names)}
+        return terms_of_sum(settings, loss, outputs, labels, **sizes)
+    hyper_parameters: dict[str, Any] = settings.hyper_parameters()
+    n_views = outputs.shape[1]
+    key_labels = None if loss.queue is None else loss.queue.filled()[1]
+    levels = loss_levels(name, labels, n_views=n_views, key_labels=key_labels, **hyper_parameters)
+    values = {"chance": levels.chance, "floor": levels.floor}
+    if not LOSSES[name].needs_labels or not LOSSES[name].is_plain:
+        return values
+    rows, repeated = outputs.flatten(0, 1), class_ids(labels).repeat_interleave(n_views)
+    meter = repulsion_meter(
+        rows, repeated, loss=name, temperature=settings.loss.temperature, **hyper_parameters
+    ).overall
+    return {**values, "repulsion_share": meter.share, "repulsion_strength": meter.strength}
+
+
+def _live_accuracy(
+    model: EmbeddingModel, references: Samples, held_out: Samples | None, fabric: Fabric
+) -> dict[str, float]:
+    """Return the 1-NN accuracy, by its name in the log: of what is held out, or of training images, each left out."""
+    share_statistics(model, fabric)
+    reference = embed_shared(model.embed, references, fabric, width=model.spec.dim)
+    if held_out is not None:
+        query = embed_shared(model.embed, held_out, fabric, width=model.spec.dim)
+        accuracy = accuracy_1nn(query.embeddings, query.labels, reference.embeddings, reference.labels)
+        return {f"{live_name(references)}_validation": accuracy}
+    own = torch.arange(min(LIVE_QUERIES, len(references)), device=reference.labels.device)
+    queries = reference.embeddings[own], reference.labels[own]
+    accuracy = accuracy_1nn(*queries, reference.embeddings, reference.labels, leave_out=own)
+    return {f"{live_name(references)}_train": accuracy}
