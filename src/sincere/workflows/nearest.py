@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from sincere import checks
 from sincere.checks import printable
 from sincere.data.dataset import Samples
-from sincere.data.given_images import NONE_READ
+from sincere.data.given_images import NONE_READ, GivenImages
 from sincere.errors import DataError, InputValueError, SincereError
 from sincere.evaluation.label_neighbours import K
 from sincere.messages import Messages
@@ -35,39 +38,13 @@ def run_nearest(request: NearestRequest, messages: Messages | None = None) -> Pa
     messages = messages or Messages(quiet=request.quiet)
     _check_free(request.out)
     model = load(request.run, device=request.machine.device)
-    given, dim, read = model.given_files(request.images), model.spec.dim, list[int]()
-    k = min(request.k, len(model.reference))
+    given, read = model.given_files(request.images), list[int]()
     messages.note(*model.too_few_to_reject(request.false_alarms))
     references = _reference_images(model, request, messages)
     queries = list[Query]()
     with CountProgress(messages, "embedded images") as progress:
         for positions, outputs in model.outputs(given, skip_bad=request.skip_bad_images, progress=progress):
-            nearest = model.neighbours(outputs[:, :dim], k)
-            named = model.named(model.classify(outputs, "knn"))
-            fits = model.fit(outputs, request.unknown_score).tolist()
-            for row, position in enumerate(positions):
-                rows = nearest.positions[row].numpy()
-                pixels = None if references is None else thumbnails(references.subset(rows), SHOWN)
-                queries.append(
-                    Query(
-                        name=printable(given.names[position]),
-                        label=SEPARATOR.join(named[row]),
-                        confidence=max(named[row].values()),
-                        n_votes=K if model.has_label_sets else N_VOTES,
-                        p_known=fits[row],
-                        is_unknown=fits[row] <= request.false_alarms,
-                        pixels=given.pixels(position, (3, SHOWN, SHOWN)),
-                        nearest=[
-                            Neighbour(
-                                name=printable(nearest.names[row][i]),
-                                label=nearest.labels[row][i],
-                                similarity=float(nearest.similarities[row, i]),
-                                pixels=None if pixels is None else pixels[i],
-                            )
-                            for i in range(k)
-                        ],
-                    )
-                )
+            queries += _queries(model, request, given, positions, outputs, references)
             read += positions
     if not read:
         raise DataError(f"{request.verb}: {NONE_READ}")
@@ -76,6 +53,34 @@ def run_nearest(request: NearestRequest, messages: Messages | None = None) -> Pa
     write_atomic(request.out, neighbours_page(str(request.run), queries))
     messages.say(f"page: {request.out}")
     return request.out
+
+
+def _queries(
+    model: Model,
+    request: NearestRequest,
+    given: GivenImages,
+    positions: Sequence[int],
+    outputs: Tensor,
+    references: Samples | None,
+) -> Iterator[Query]:
+    """Yield what the page shows of each image of a batch of outputs."""
+    nearest = model.neighbours(outputs[:, : model.spec.dim], min(request.k, len(model.reference)))
+    named = model.named(model.classify(outputs, "knn"))
+    fits = model.fit(outputs, request.unknown_score).tolist()
+    for row, position in enumerate(positions):
+        rows = nearest.positions[row].numpy()
+        pixels: Any = [None] * len(rows) if references is None else thumbnails(references.subset(rows), SHOWN)
+        about = zip(nearest.names[row], nearest.labels[row], nearest.similarities[row].tolist(), pixels, strict=True)
+        yield Query(
+            name=printable(given.names[position]),
+            label=SEPARATOR.join(named[row]),
+            confidence=max(named[row].values()),
+            n_votes=K if model.has_label_sets else N_VOTES,
+            p_known=fits[row],
+            is_unknown=fits[row] <= request.false_alarms,
+            pixels=given.pixels(position, (3, SHOWN, SHOWN)),
+            nearest=[Neighbour(printable(name), label, similarity, image) for name, label, similarity, image in about],
+        )
 
 
 def _check_free(out: Path) -> None:

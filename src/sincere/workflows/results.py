@@ -237,7 +237,30 @@ def write_results(
         labels=measured.labels,
     )
     data = measured.data
-    about = DataAbout(
+    advice = (
+        few_note(len(data.test), f"test {data.noun}"),
+        few_note(len(data.unknown), f"{data.noun} of unknown classes") if data.unknown is not None else None,
+        small_classes_note(data),
+        *(_about_training(measured, trained, trainee, evaluation, baselines, seed) if kind == "evaluation" else ()),
+    )
+    results = Results(
+        kind=kind,
+        data=_about(data),
+        metrics=metrics,
+        rows=(row,),
+        summaries=tuple(summaries),
+        baselines=baselines,
+        notes=(*notes, *(note for note in advice if note is not None)),
+        measuring=evaluation.identity(seed),
+        manifest=manifest,
+    )
+    results.write(folder)
+    write_csv(results, folder)
+    return results
+
+
+def _about(data: Dataset) -> DataAbout:
+    return DataAbout(
         name=data.name,
         class_names=data.class_names,
         n_train=len(data.train),
@@ -250,26 +273,6 @@ def write_results(
         noun=data.noun,
         label_sets=data.have_label_sets,
     )
-    advice = (
-        few_note(len(data.test), f"test {data.noun}"),
-        few_note(len(data.unknown), f"{data.noun} of unknown classes") if data.unknown is not None else None,
-        small_classes_note(data),
-        *(_about_training(measured, trained, trainee, evaluation, baselines, seed) if kind == "evaluation" else ()),
-    )
-    results = Results(
-        kind=kind,
-        data=about,
-        metrics=metrics,
-        rows=(row,),
-        summaries=tuple(summaries),
-        baselines=baselines,
-        notes=(*notes, *(note for note in advice if note is not None)),
-        measuring=evaluation.identity(seed),
-        manifest=manifest,
-    )
-    results.write(folder)
-    write_csv(results, folder)
-    return results
 
 
 def _other_data_note(folder: RunFolder, data: Dataset) -> str:
