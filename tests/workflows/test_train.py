@@ -101,7 +101,7 @@ def test_the_best_checkpoint_is_kept_and_early_stop_stops(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores = iter([0.5, 0.9, 0.8, 0.7, 0.6])
-    monkeypatch.setattr("sincere.workflows.assembly.accuracy_1nn", lambda *a, **k: next(scores))
+    monkeypatch.setattr("sincere.workflows.live_metrics.accuracy_1nn", lambda *a, **k: next(scores))
     options = {**QUICK, "batch_size": 16, "epochs": 10}
     result = sincere.train(data=data, out=tmp_path / "run", validation=0.2, validate_every=1, early_stop=2, **options)
     assert result.epochs == 4

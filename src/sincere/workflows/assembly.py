@@ -7,14 +7,13 @@ import sys
 from functools import partial
 from typing import Any, cast
 
-import numpy as np
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor, nn
+from torch import nn
 
 from sincere import checks
 from sincere.catalog import PYTHON, Augmentation, CustomAugmentation
-from sincere.data.dataset import CHUNK_BYTES, UNLABELLED, Dataset, Samples
+from sincere.data.dataset import CHUNK_BYTES, Dataset, Samples
 from sincere.data.feature_views import make_feature_views, plain_feature_views
 from sincere.data.load_options import SMALLEST_PRETRAINED
 from sincere.data.loader import ViewLoader
@@ -22,17 +21,13 @@ from sincere.data.samplers import make_sampler
 from sincere.data.views import ViewMaker, named_augmentation, view_maker
 from sincere.device_memory import free_bytes
 from sincere.errors import InputValueError
-from sincere.evaluation.knn import accuracy_1nn
 from sincere.loss_catalog import LOSSES
-from sincere.losses.pairs import class_ids
-from sincere.losses.reference_levels import loss_levels
 from sincere.messages import Messages
 from sincere.models.embedding import EmbeddingModel, build_model
 from sincere.models.small import SmallEncoder
 from sincere.models.weights import has_running_statistics, read_weights
 from sincere.records.model import ModelSpec
 from sincere.settings.requests import PLACEMENT, RunSettings
-from sincere.theory.coefficients import repulsion_meter
 from sincere.training.fit import Fit
 from sincere.training.memory import TRIAL_VIEWS, check_memory, step_bytes
 from sincere.training.optimizers import OptimizerSettings, make_optimizer
@@ -40,13 +35,13 @@ from sincere.training.plan import LoopFunctions, Plan
 from sincere.training.progress import make_reporter
 from sincere.training.schedules import warmup_steps
 from sincere.workflows.frozen_features import with_features
-from sincere.workflows.launch import embed_shared, share_statistics, whole_batch
+from sincere.workflows.launch import whole_batch
+from sincere.workflows.live_metrics import batch_metrics, live_accuracy, live_name, live_references
 from sincere.workflows.run_folder import RunFolder
-from sincere.workflows.training_loss import TrainingLoss, terms_of_sum, training_loss
+from sincere.workflows.training_loss import TrainingLoss, training_loss
 
 TRIAL_IMAGES = 8  # on which a caller's own objects are tried
 STEM_IMAGES = 1000  # at most, whose patches decide the stem of `small`
-LIVE_REFERENCES, LIVE_QUERIES = 5000, 2000  # images of a live 1-NN check: enough to see, cheap enough to repeat
 
 
 def prepare(
@@ -321,11 +316,6 @@ def _optimizer_settings(settings: RunSettings) -> OptimizerSettings:
     )
 
 
-def live_name(samples: Samples) -> str:
-    """Return what live accuracies are called in the log: 1-NN accuracy, or how often the nearest shares a label."""
-    return "knn1_shares_label" if samples.have_label_sets else "knn1"
-
-
 def _calls(
     settings: RunSettings,
     loss: TrainingLoss,
@@ -337,58 +327,16 @@ def _calls(
     for kept in (loss.queue, loss.state):
         if kept is not None:
             kept.to(fabric.device)
-    known = loader.samples
-    if not known.have_label_sets:  # those without a label are no neighbours
-        known = known.subset(np.flatnonzero(known.labels != UNLABELLED))
-    chosen = np.random.default_rng(settings.seed).permutation(len(known))[:LIVE_REFERENCES]
-    references = known.subset(chosen)  # in random order: the first few are a fair sample, too
+    references = live_references(loader.samples, seed=settings.seed)
     batches: Any = loader.batches
     if settings.batches.micro_batch is not None:
         batches = partial(loader.micro_batched_batches, size=settings.batches.micro_batch)
     return LoopFunctions(
         batches,
         loss.function,
-        partial(_batch_metrics, settings, loss, model),
-        partial(_live_accuracy, model, references, held_out, fabric),
+        partial(batch_metrics, settings, loss, model),
+        partial(live_accuracy, model, references, held_out, fabric),
         partial(whole_batch, fabric=fabric),
         loss.queue,
         loss.state,
     )
-
-
-def _batch_metrics(
-    settings: RunSettings, loss: TrainingLoss, model: EmbeddingModel, outputs: Tensor, labels: Tensor
-) -> dict[str, float]:
-    """Return what a batch tells about the loss, for the log: terms, or reference levels and the repulsion meter."""
-    name = settings.loss.name
-    if not LOSSES[name].has_levels or labels.ndim == 2:  # of label sets, no levels are known
-        sizes = {"dim": model.spec.dim, "n_classes": len(model.spec.class_names)}
-        return terms_of_sum(settings, loss, outputs, labels, **sizes)
-    hyper_parameters: dict[str, Any] = settings.hyper_parameters()
-    n_views = outputs.shape[1]
-    key_labels = None if loss.queue is None else loss.queue.filled()[1]
-    levels = loss_levels(name, labels, n_views=n_views, key_labels=key_labels, **hyper_parameters)
-    values = {"chance": levels.chance, "floor": levels.floor}
-    if not LOSSES[name].needs_labels or not LOSSES[name].is_plain:
-        return values
-    rows, repeated = outputs.flatten(0, 1), class_ids(labels).repeat_interleave(n_views)
-    meter = repulsion_meter(
-        rows, repeated, loss=name, temperature=settings.loss.temperature, **hyper_parameters
-    ).overall
-    return {**values, "repulsion_share": meter.share, "repulsion_strength": meter.strength}
-
-
-def _live_accuracy(
-    model: EmbeddingModel, references: Samples, held_out: Samples | None, fabric: Fabric
-) -> dict[str, float]:
-    """Return the 1-NN accuracy, by its name in the log: of what is held out, or of training images, each left out."""
-    share_statistics(model, fabric)
-    reference = embed_shared(model.embed, references, fabric, width=model.spec.dim)
-    if held_out is not None:
-        query = embed_shared(model.embed, held_out, fabric, width=model.spec.dim)
-        accuracy = accuracy_1nn(query.embeddings, query.labels, reference.embeddings, reference.labels)
-        return {f"{live_name(references)}_validation": accuracy}
-    own = torch.arange(min(LIVE_QUERIES, len(references)), device=reference.labels.device)
-    queries = reference.embeddings[own], reference.labels[own]
-    accuracy = accuracy_1nn(*queries, reference.embeddings, reference.labels, leave_out=own)
-    return {f"{live_name(references)}_train": accuracy}
