@@ -53,7 +53,7 @@ def headline(root: Path) -> str:
             continue
         title = EXPERIMENTS[experiment.recipe].title
         margins = [d for d in results.differences if {d.a, d.b} == {"sincere", "supcon"} and d.metric == "margin"]
-        if not margins[0].significant:
+        if margins and not margins[0].significant:
             alike.append(title)
         summaries = {summary.loss: summary for summary in results.summaries}
         cells = [

@@ -250,7 +250,3 @@ def test_a_validation_part_is_the_test_part_if_there_is_none(tmp_path: Path) -> 
 def test_texts_of_no_part_are_refused(tmp_path: Path) -> None:
     text = message(tmp_path, texts=np.array(["a"] * 60))
     assert text == "array 'texts' must be split like the features, into train_texts and test_texts"
-
-
-def test_a_name_may_be_a_path() -> None:
-    assert sincere.load_dataset(Path("digits")).name == "digits"

@@ -263,7 +263,10 @@ def test_lists_beside_images_are_vectors_only_by_name(tmp_path: Path, options: L
     images = image_set(30).add_column("bbox", boxes)
     file = tmp_path / "images.parquet"
     images.to_parquet(str(file))
-    for source in (images, file):
+    bytes_only = datasets.Dataset.from_dict(
+        {"jpg": pictures(30)[0], "label": pictures(30)[1], "bbox": boxes}  # as in WebDataset
+    )
+    for source in (images, file, bytes_only):
         data = load_source(source, options)
         assert not data.train.are_features
         assert (len(data.train), len(data.test)) == (24, 6)

@@ -257,8 +257,11 @@ def test_paths(tmp_path: Path) -> None:
         sincere.load_dataset(tmp_path / "many.parquet")
 
 
-def test_bytes_beside_the_only_lists_are_no_images(tmp_path: Path) -> None:
-    """Such as identifiers."""
-    identifiers = pa.array([bytes([i]) for i in range(60)])
-    data = load(tmp_path, features=None, mine=lists(), uuid=identifiers)
+def test_bytes_beside_lists_of_any_name_are_taken_for_images(tmp_path: Path) -> None:
+    """Such as identifiers: rather an error than features that are bounding boxes."""
+    pytest.importorskip("datasets")
+    columns = {"features": None, "mine": lists(), "uuid": pa.array([bytes([i]) for i in range(60)])}
+    with pytest.raises(DataError, match="column 'uuid' must hold encoded images; row 0 is none; if these"):
+        load(tmp_path, **columns)
+    data = load(tmp_path, uuid=columns["uuid"])  # called features
     assert torch.equal(values_of(data.train), torch.from_numpy(FEATURES[:45]))

@@ -189,7 +189,7 @@ def test_grid_search_is_no_worse_than_the_default(digits: Any) -> None:
         ({"classifier": "linear"}, InputValueError, "classifier must be one of 'knn', 'dino', 'lightly', 'means'"),
         ({"loss": "infonce", "n_views": 1}, InputValueError, "infonce needs n_views of at least 2"),
         ({"learning_rate": 1e30}, InputValueError, "the loss must stay finite"),
-        ({"loss": nn.Linear(2, 2)}, InputTypeError, "loss: must have no weights to train"),
+        ({"loss": nn.Linear(2, 2)}, InputTypeError, "loss must have no weights to train"),
         ({"loss": 3}, InputTypeError, "loss must be the name of a loss, or a callable; got int"),
         (
             {"loss": SupConLoss},

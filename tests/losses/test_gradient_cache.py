@@ -163,6 +163,33 @@ def test_processes_average_once(tmp_path: Path) -> None:
     start(2, tmp_path, check_processes)
 
 
+class WithTemperature(nn.Module):
+    """A network that holds the temperature of its loss, which its own forward does not use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network, self.temperature = network(), nn.Parameter(torch.tensor(0.1, dtype=torch.float64))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.network(rows)
+
+
+def check_a_temperature_of_the_model(rank: int, n_processes: int) -> None:
+    alone, spread = WithTemperature(), nn.parallel.DistributedDataParallel(WithTemperature())
+    sincere_loss(alone(inputs()), LABELS, temperature=alone.temperature).backward()
+    own = slice(0, 5) if rank == 0 else slice(5, N)
+    options = {"temperature": spread.module.temperature, "group": "world"}
+    for _ in range(2):
+        spread.zero_grad()
+        cached_backward(spread, inputs()[own], lambda z: sincere_loss(z, LABELS[own], **options), micro_batch=4)
+        for own_gradient, other in zip(gradients(spread), gradients(alone), strict=True):
+            torch.testing.assert_close(own_gradient, other, atol=1e-12, rtol=1e-12)
+
+
+def test_processes_average_the_gradient_of_a_temperature(tmp_path: Path) -> None:
+    start(2, tmp_path, check_a_temperature_of_the_model)
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [

@@ -83,7 +83,10 @@ def test_without_amx_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("mps", "train: device must have float64, which MPS lacks; got 'mps'. Use cpu; the losses alone can be called"),
+        (
+            "mps",
+            "train: device must be cpu or cuda, because training and evaluation need float64, which MPS lacks; got",
+        ),
         ("auto:1", "train: device must be one of 'auto', 'cpu', 'cuda'; got 'auto:1'"),
         ("cpu:1", "train: device must be available here; got 'cpu:1'. Try cpu$"),
     ],

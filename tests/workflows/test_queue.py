@@ -16,6 +16,7 @@ from sincere.errors import InputValueError, UnsupportedError
 from sincere.losses.queue import queued_loss
 from sincere.settings.requests import RunSettings
 from sincere.training.checkpoints import read
+from sincere.training.fit import Fit
 from sincere.workflows.run_folder import RunFolder
 from sincere.workflows.training_loss import training_loss
 from tests.workflows.conftest import QUICK
@@ -155,3 +156,19 @@ def test_the_logged_levels_count_the_batch_once(data: str, tmp_path: Path) -> No
     row = RunFolder(tmp_path / "run").log.rows()[0]
     # Where all similarities are equal, SupCon is the log of the number of other rows: here all of the epoch.
     assert row["chance"] == pytest.approx(math.log(row["step"] * TWO_BATCHES / 2 - 1))
+
+
+def test_steps_are_timed_with_a_queue_that_fills(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = list[int]()
+    timed = Fit._timed_step
+
+    def step(self: Fit, batches: Any) -> float:
+        seconds = timed(self, batches)
+        assert self.calls.queue is not None
+        lengths.append(len(self.calls.queue))
+        return seconds
+
+    monkeypatch.setattr(Fit, "_timed_step", step)
+    options = {name: value for name, value in QUICK.items() if name != "epochs"}
+    sincere.train(out=tmp_path / "run", data=data, minutes=0.01, queue=TWO_BATCHES, **options)
+    assert lengths[:3] == [TWO_BATCHES // 2, TWO_BATCHES, TWO_BATCHES]

@@ -162,8 +162,8 @@ def is_saved_dataset(path: Path) -> bool:
 
 
 def _load(source: str | Path, options: LoadOptions) -> Dataset:
-    if str(source) in DATASETS:
-        return cast("Dataset", load(DATASETS[str(source)].loader)(options))
+    if isinstance(source, str) and source in DATASETS:  # a Path is one, not a name
+        return cast("Dataset", load(DATASETS[source].loader)(options))
     path = Path(source)
     if str(source).startswith(PYTHON):
         raise DataError(f"data: {source} was given in Python; pass it again, as data=")

@@ -129,7 +129,7 @@ def _n_bytes(shape: tuple[int, ...]) -> int:
 
 def _start(path: Path, n_bytes: int) -> None:
     """Allocate an empty file of features, without marks of finished blocks."""
-    for mark in path.glob("block-*"):
+    for mark in (*path.glob("block-*"), *path.glob(".block-*")):  # those of killed writers, too
         mark.unlink(missing_ok=True)
     with (path / FEATURES).open("wb") as file:
         allocate(file, n_bytes)

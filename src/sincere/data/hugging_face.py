@@ -25,7 +25,7 @@ from sincere.data.image_files import files_dataset
 from sincere.data.listing import FileList, file_facts, file_list, files_below, listing_digest
 from sincere.data.load_options import LoadOptions
 from sincere.data.named_arrays import NamedArray, encode_labels, split_by_class, without_unused
-from sincere.data.parquet import FEATURES, IMAGES, LABELS, TEST, TRAIN, VALIDATION, load_parquet
+from sincere.data.parquet import FEATURES, LABELS, TEST, TRAIN, VALIDATION, load_parquet
 from sincere.errors import DataError, MissingPackageError, first_line, missing_package
 from sincere.records.npz import read_arrays, write_arrays
 
@@ -37,6 +37,7 @@ except ModuleNotFoundError as error:
     raise MissingPackageError(missing_package("data: a data set of Hugging Face", error, extra="datasets")) from error
 
 
+IMAGES = ("image", "img", "images", "pixels")
 ROWS, LABEL_FILE = 1000, "labels.npz"  # rows that are read at a time; labels of all images in the cache
 _SUFFIXES = {b"\xff\xd8\xff": ".jpg", b"\x89PNG": ".png", b"RIFF": ".webp", b"GIF8": ".gif", b"BM": ".bmp"}
 
@@ -223,17 +224,15 @@ def _find(features: Mapping[str, Any], names: tuple[str, ...], fits: Any) -> str
     """Return the column of such a name, or else the only one of such a kind."""
     named = [name for name in names if name in features and fits(features[name])]
     of_kind = [name for name, kind in features.items() if fits(kind)]
-    return named[0] if named else of_kind[0] if len(of_kind) == 1 else None
+    declared = [name for name in of_kind if isinstance(features[name], Mapping | datasets.Image)]  # not mere bytes
+    found = declared or of_kind
+    return named[0] if named else found[0] if len(found) == 1 else None
 
 
 def _vectors_column(features: Mapping[str, Any]) -> str | None:
     """Return the column of vectors; lists beside images are only vectors if they are called so, not bounding boxes."""
-    have_images = any(
-        _is_image(kind) and (name in IMAGES or isinstance(kind, Mapping | datasets.Image))
-        for name, kind in features.items()
-    )
     vectors = _find(features, FEATURES, _is_vector)
-    return None if have_images and vectors not in FEATURES else vectors
+    return None if vectors not in FEATURES and any(map(_is_image, features.values())) else vectors
 
 
 def _column(name: str, features: Mapping[str, Any], names: tuple[str, ...], what: str, fits: Any) -> str:
@@ -297,6 +296,9 @@ def _write_images(name: str, rows: Any, images: str, labels: str, folder: Path) 
             raise DataError(f"{name}: column {images if image is None else labels!r} must not be null; row {position}")
         content = image["bytes"] if image["bytes"] is not None else Path(image["path"]).read_bytes()
         suffix = next((end for start, end in _SUFFIXES.items() if content.startswith(start)), ".img")
+        if suffix == ".img" and images not in IMAGES:
+            remedy = f"if these are not images, call the column of vectors {FEATURES[0]!r}; if they are, {IMAGES[0]!r}"
+            raise DataError(f"{name}: column {images!r} must hold encoded images; row {position} is none; {remedy}")
         below = f"{position // ROWS:05d}"
         (folder / below).mkdir(exist_ok=True)
         names.append(f"{below}/{position:08d}{suffix}")

@@ -25,7 +25,7 @@ except ModuleNotFoundError as error:
 
 FEATURES = ("features", "embedding", "embeddings", "vector")
 LABELS = ("label", "labels", "class", "target")
-IMAGES = ("image", "img", "images", "pixels")
+
 SPLIT = "split"
 TEXTS = ("text", "path", "id")  # the first that there is
 TRAIN, TEST, VALIDATION = "train", "test", ("val", "validation")
@@ -66,7 +66,7 @@ def has_images(path: Path) -> bool:
     """Tell whether the samples of a .parquet are encoded images.
 
     A column of lists that is called as features are has precedence. Lists of another name may be of anything, such as
-    bounding boxes, and bytes of another name, too: an identifier of a vector.
+    bounding boxes.
     """
     try:
         with pq.ParquetFile(path) as file:
@@ -75,10 +75,7 @@ def has_images(path: Path) -> bool:
         return False
     if any(name in types and _is_list(types[name]) for name in FEATURES):
         return False
-    images = [name for name, kind in types.items() if _is_image(kind)]
-    if any(map(_is_list, types.values())):
-        return any(name in IMAGES or pa.types.is_struct(types[name]) for name in images)
-    return bool(images)
+    return any(map(_is_image, types.values()))
 
 
 def _is_image(kind: Any) -> bool:

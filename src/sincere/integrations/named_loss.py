@@ -47,7 +47,7 @@ class NamedLoss(nn.Module):
             requirement = f"n_classes and dim must be given for the loss {loss}, which keeps something for each class"
             raise InputTypeError(checks.wording(caller, requirement, ", ".join(options) or "neither"))
         self.caller, self.name = caller, loss
-        self.criterion: nn.Module = self.entry.load()(temperature, **options)
+        self.criterion: Any = self.entry.load()(temperature, **options)
 
     def forward(self, embeddings: Tensor, labels: Tensor | None) -> Tensor:
         """Return the loss of embeddings (n, d) or (n, views, d) and labels (n,), which may be None without classes.
@@ -79,13 +79,11 @@ class NamedLoss(nn.Module):
             >>> NamedLoss("demo", "eps-supinfonce", 0.1, {"kernel": "dense"}).config()
             {'loss': 'eps-supinfonce', 'temperature': 0.1, 'epsilon': 0.25, 'kernel': 'dense'}
         """
-        names = ["temperature", *(parameter.name for parameter in self.entry.hyper_parameters)]
-        values = {name: getattr(self.criterion, name) for name in names}
-        if self.entry.chooses_denominator and not self.criterion.positives_in_denominator:
-            values["positives_in_denominator"] = False
-        defaults: dict[str, Any] = {**MODULE_DEFAULTS}
-        options = {name: getattr(self.criterion, name, default) for name, default in defaults.items()}
-        values |= {name: value for name, value in options.items() if value != defaults[name]}
+        options: dict[str, Any] = self.criterion.options()
+        own = ["temperature", *(parameter.name for parameter in self.entry.hyper_parameters)]
+        defaults: dict[str, Any] = {**MODULE_DEFAULTS, "positives_in_denominator": True}
+        changed = [name for name, default in defaults.items() if options.get(name, default) != default]
+        values = {name: options[name] for name in (*own, *changed)}
         return {"loss": self.name, **{name: _plain(value) for name, value in values.items()}}
 
 

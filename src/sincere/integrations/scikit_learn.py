@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from copy import deepcopy
 from threading import Lock
 from typing import Any, Literal, Self, cast
 
@@ -27,7 +26,6 @@ from sincere.loss_catalog import DEFAULT_LOSS, LOSSES, find_loss
 from sincere.models.heads import mlp
 from sincere.training.optimizers import OptimizerSettings, make_optimizer
 from sincere.training.schedules import learning_rate_factor, warmup_steps
-from sincere.workflows.python_objects import check_no_weights
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 BLOCK_ROWS = 4096  # rows that are embedded at once
@@ -48,7 +46,8 @@ class ContrastiveEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     Args:
         loss: Name of a loss in `sincere.loss_catalog.LOSSES` (sincere, supcon, eps-supinfonce, infonce ...), or a
-            callable from embeddings (n, views, dim) and labels (n,) to a loss, which has no weights to train.
+            callable from embeddings (n, views, dim) and labels (n,) to a loss; a module has no weights to train,
+            and is on `device` already.
         temperature: Temperature of a loss given by name.
         loss_options: Further options of a loss given by name, such as {"epsilon": 0.1}.
         dim: Dimension of the embedding.
@@ -172,8 +171,11 @@ class ContrastiveEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             got = f"the class {self.loss.__name__}" if isinstance(self.loss, type) else type(self.loss).__name__
             raise InputTypeError(checks.wording(caller, "loss must be the name of a loss, or a callable", got))
         if not isinstance(self.loss, str):
-            check_no_weights(f"{caller}: loss", self.loss)
-            return deepcopy(self.loss).to(self.device) if isinstance(self.loss, nn.Module) else self.loss
+            if isinstance(self.loss, nn.Module) and any(weight.requires_grad for weight in self.loss.parameters()):
+                requirement = "loss must have no weights to train, because only those of the network are trained"
+                remedy = "Freeze them with requires_grad_(False)"
+                raise InputTypeError(checks.wording(caller, requirement, type(self.loss).__name__, remedy))
+            return self.loss
         if "temperature" in options:
             requirement = "loss_options must not hold the temperature, which is a parameter of its own"
             raise InputValueError(checks.wording(caller, requirement, options["temperature"]))

@@ -94,28 +94,11 @@ def cached_backward(
     def backward(value: Tensor) -> None:
         (value if scale is None else scale(value)).backward()
 
-    def differentiate(value: Tensor, embeddings: Tensor) -> Tensor:
-        backward(value)  # parameters of the loss, such as a temperature, get their gradient here
-        assert embeddings.grad is not None
-        return embeddings.grad if scale is None else embeddings.grad / scale(torch.ones_like(value))
-
     without_sync = getattr(model, "no_sync", nullcontext)  # of DistributedDataParallel
     value, _ = backward_in_pieces(
-        model,
-        pieces,
-        checked_loss,
-        embed=embed,
-        backward=backward,
-        without_sync=without_sync,
-        differentiate=differentiate,
+        model, pieces, checked_loss, embed=embed, backward=backward, without_sync=without_sync
     )
     return value
-
-
-def _gradient(value: Tensor, embeddings: Tensor) -> Tensor:
-    """Return the gradient of the loss with respect to the embeddings alone."""
-    (gradient,) = torch.autograd.grad(value, embeddings)
-    return gradient
 
 
 def backward_in_pieces(
@@ -126,7 +109,6 @@ def backward_in_pieces(
     embed: Callable[[Any], Tensor],
     backward: Callable[[Tensor], None],
     without_sync: Callable[[], AbstractContextManager[Any]],
-    differentiate: Callable[[Tensor, Tensor], Tensor] = _gradient,
 ) -> tuple[Tensor, Tensor]:
     """Add the gradient of a batch to the parameters; return its loss and its embeddings, detached.
 
@@ -137,8 +119,6 @@ def backward_in_pieces(
         embed: Maps a micro-batch to its embeddings.
         backward: Backpropagates a number.
         without_sync: Returns a context in which processes do not average their gradients.
-        differentiate: Returns the gradient of the loss, its first argument, with respect to the embeddings. The loss
-            has no parameters of its own unless this serves them, too.
     """
     rows: list[Tensor] = []
     replays: list[Callable[[], None]] = []
@@ -156,16 +136,34 @@ def backward_in_pieces(
     # Autocast is for forward passes: the caller's would compute the gradient of a loss in float32 in half precision.
     without_autocast = partial(torch.autocast, embeddings.device.type, enabled=False)
     with without_autocast():
-        gradient = differentiate(value, embeddings)
+        own = [leaf for leaf in _leaves(value) if leaf is not embeddings]  # such as a learned temperature
+        gradient, *own_gradients = torch.autograd.grad(value, [embeddings, *own], materialize_grads=True)
     after = _random_state(embeddings)
     for number, (piece, part, replay) in enumerate(zip(pieces(), gradient.split(lengths), replays, strict=True), 1):
         replay()
         with nullcontext() if number == len(lengths) else without_sync():
             output = embed(piece)
             with without_autocast():
-                backward((output * part).sum())
+                total = (output * part).sum()
+                if number == len(lengths):  # with the last rows, so that processes average all gradients once
+                    total = total + sum((leaf * slope).sum() for leaf, slope in zip(own, own_gradients, strict=True))
+                backward(total)
     after()
     return value.detach(), embeddings.detach()
+
+
+def _leaves(value: Tensor) -> list[Tensor]:
+    """Return the tensors that a value was computed from and that collect gradients."""
+    found, seen, rest = list[Tensor](), set[Any](), [value.grad_fn]
+    while rest:
+        node = rest.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.append(node.variable)
+        rest += [before for before, _ in node.next_functions]
+    return found
 
 
 def _count_rows(caller: str, inputs: Inputs) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sincere import checks, host
 from sincere.errors import InputTypeError, InputValueError, UnsupportedError
-from sincere.loss_catalog import LOSSES, find_loss
+from sincere.loss_catalog import LOSSES, find_loss, loss_name
 from sincere.loss_entry import Formula
 from sincere.losses.label_inputs import check_key_weights, check_label_sets, check_labels
 from sincere.losses.label_sets import LabelOptions
@@ -69,8 +69,9 @@ def check_labelled_loss(caller: str, loss: str) -> None:
     """Raise unless a loss is in the table and compares classes."""
     labelled = [name for name, entry in LOSSES.items() if entry.needs_labels]
     if loss not in LOSSES:
-        checks.choice(caller, "loss", loss, labelled)
-    if not LOSSES[loss].needs_labels:
+        checks.choice(caller, "loss", loss_name(loss), labelled)
+    entry = LOSSES[loss]
+    if not entry.needs_labels or entry.needs_views:
         names = ", ".join(map(repr, labelled))
         requirement = f"loss must be one that takes labels, {names}"
         raise InputValueError(checks.wording(caller, requirement, f"{loss!r}, whose classes are single images"))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from inspect import signature
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -15,10 +16,12 @@ from sincere.loss_catalog import CROSS_ENTROPY, LOSSES
 from sincere.loss_entry import Loss
 from sincere.losses.distributed.collectives import TotalLoss
 from sincere.losses.distributed.groups import default_as_none, find_group
+from sincere.losses.loss_module import LossModule
 from sincere.losses.options import DEFAULTS
 
 UNLABELLED = -1
-SHARED = frozenset({"normalize", "kernel", "soft", "label_similarity", "group", "exchange"})  # options of all terms
+OF_LABEL_SETS = frozenset({"soft", "label_similarity"})
+SHARED = frozenset({"normalize", "kernel", "group", "exchange"}) | OF_LABEL_SETS  # options of all terms
 
 
 class LossSum(nn.Module):
@@ -29,8 +32,8 @@ class LossSum(nn.Module):
     chosen again when one replaces the other.
 
     Attributes:
+        weights: Weight of each term by name.
         criteria: The contrastive terms by name.
-        temperature: That of all of them. Every hyper-parameter and option has an attribute, too.
     """
 
     def __init__(
@@ -50,39 +53,39 @@ class LossSum(nn.Module):
             n_classes: Number of classes, for terms that keep something for each.
             dim: Dimension of an embedding, for the same terms.
             **options: Hyper-parameters, each for the terms that have it, `positives_in_denominator` likewise, and the
-                options `normalize`, `kernel`, `soft`, `label_similarity`, `group` and `exchange` for all terms.
+                options `normalize`, `kernel`, `group` and `exchange` for all terms; also `soft` and `label_similarity`,
+                if all terms take label sets.
 
         Raises:
             InputTypeError: There is no such option, or one of the terms does not have it.
         """
         super().__init__()
-        self.weights = dict(terms)
+        self.weights, self.group = dict(terms), options.get("group")
         named = {name: LOSSES[name] for name in self.weights if name != CROSS_ENTROPY}
         own = {name: _own_options(loss) for name, loss in named.items()}
+        take_label_sets = all(loss.takes_label_sets and loss.needs_labels for loss in named.values())
+        shared = SHARED if take_label_sets and CROSS_ENTROPY not in self.weights else SHARED - OF_LABEL_SETS
         for name in options:
-            if name not in SHARED and not any(name in names for names in own.values()):
-                known = ", ".join(sorted(SHARED | set().union(*own.values())))
-                raise InputTypeError(f"a sum of losses: unexpected keyword argument {name!r}; it takes {known}")
-        shared = {name: value for name, value in options.items() if name in SHARED}
+            if name not in shared.union(*own.values()):
+                known = ", ".join(sorted(shared.union(*own.values())))
+                raise InputTypeError(f"the sum {'+'.join(self.weights)}: takes {known}; got {name}")
         partly_labelled = any(not loss.needs_labels for loss in named.values())
         self.criteria = nn.ModuleDict()
         for name, loss in named.items():
-            chosen = {option: value for option, value in options.items() if option in own[name]}
+            chosen = {option: value for option, value in options.items() if option in own[name] | shared}
+            module = loss.load()
+            if lacking := chosen.keys() - signature(module).parameters.keys():
+                raise InputTypeError(f"the sum {'+'.join(self.weights)}: {name} takes no {', '.join(sorted(lacking))}")
             ignored = {"ignore_index": UNLABELLED} if partly_labelled and loss.needs_labels else {}
             sizes = {"n_classes": n_classes, "dim": dim} if loss.needs_classes else {}
-            self.criteria[name] = loss.load()(temperature, **chosen, **shared, **ignored, **sizes)
-            for option in own[name]:
-                setattr(self, option, getattr(self.criteria[name], option))
-        self.group = None
-        for option, value in shared.items():
-            setattr(self, option, value)
+            self.criteria[name] = module(temperature, **chosen, **ignored, **sizes)
 
-    @property
-    def temperature(self) -> float | Tensor:
-        """The temperature of the contrastive terms, which they share."""
-        first: Any = next(iter(self.criteria.values()))
-        temperature: float | Tensor = first.temperature
-        return temperature
+    def options(self) -> dict[str, Any]:
+        """Return the temperature, hyper-parameters and options of the terms; those of one name are the same."""
+        found: dict[str, Any] = {}
+        for criterion in self.criteria.values():
+            found = {**cast(LossModule, criterion).options(), **found}
+        return {name: value for name, value in found.items() if name != "ignore_index"}
 
     def forward(self, embeddings: Tensor, labels: Tensor, *, logits: Tensor | None = None) -> Tensor:
         """Return the sum for embeddings (n, d) or (n, views, d), labels (n,) and logits of the embeddings' shape."""

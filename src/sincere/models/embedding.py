@@ -179,7 +179,9 @@ def check_encoder(name: str) -> str:
     try:
         import timm
     except ModuleNotFoundError as error:
-        raise MissingPackageError(missing_package(f"model: the encoder {name}", error)) from error
+        raise MissingPackageError(missing_package(f"model: the encoder {name}", error, extra="timm")) from error
+    except ImportError as error:
+        raise MissingPackageError(f"model: timm cannot be imported ({first_line(error)})") from error
     short = name.removeprefix(TIMM)
     if not timm.is_model(short):
         near = timm.list_models(f"*{short.split('_')[0]}*")[:5]

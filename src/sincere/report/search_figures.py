@@ -91,7 +91,7 @@ def live_figure(results: SearchResults) -> Figure:
                 x=epoch_axis([row["epoch"] for row in rows]),
                 y=alt.Y("live:Q", title="live 1-NN").scale(zero=False).axis(format="%"),
                 detail="trial:N",
-                color=alt.value(loss_colours([found.loss])[found.loss]),
+                color=alt.value(_colours(results)[found.loss]),
                 strokeDash=alt.StrokeDash("state:N", title=None).scale(domain=list(STATES), range=[[1, 0], [4, 3]]),
                 strokeWidth=alt.condition("datum.best", alt.value(3), alt.value(1)),
                 opacity=alt.condition("datum.best", alt.value(1), alt.value(0.55)),
@@ -112,7 +112,7 @@ def importance_figure(results: SearchResults) -> Figure:
         rows = [{"setting": name.replace("_", " "), "share": share} for name, share in found.importance.items()]
         bars = (
             alt.Chart(alt.Data(values=rows))
-            .mark_bar(color=loss_colours([found.loss])[found.loss], height={"band": 0.6})
+            .mark_bar(color=_colours(results)[found.loss], height={"band": 0.6})
             .encode(
                 x=alt.X("share:Q", title="share explained").scale(domain=[0, 1]).axis(format="%"),
                 y=alt.Y("setting:N", title=None, sort="-x"),
@@ -151,10 +151,13 @@ def _scale(results: SearchResults, **options: Any) -> alt.Scale:
     return alt.Scale(domain=[max(0.0, low - room), min(1.0, high + room)], clamp=True, nice=False, **options)
 
 
+def _colours(results: SearchResults) -> dict[str, str]:
+    return loss_colours([found.loss for found in results.losses])
+
+
 def _colour(results: SearchResults) -> alt.Color:
-    losses = [found.loss for found in results.losses]
-    colours = loss_colours(losses)
-    domain, shown = [loss_title(loss) for loss in losses], [colours[loss] for loss in losses]
+    colours = _colours(results)
+    domain, shown = [loss_title(loss) for loss in colours], list(colours.values())
     return alt.Color("loss:N", title=None).scale(domain=domain, range=shown)
 
 

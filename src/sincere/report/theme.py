@@ -27,13 +27,14 @@ ON_DARK = {
     GROUND: "#15181C",
 }
 CLASS_COLOURS = (BLUE, AMBER, GREEN, PURPLE, SKY, ORANGE, "#A8A000", "#9C755F", "#8F6BC8", "#8A8F98")
+FREE_COLOURS = tuple(colour for colour in CLASS_COLOURS if colour != "#9C755F")  # which is near that of raw features
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
 def loss_colours(losses: Sequence[str]) -> dict[str, str]:
     """Return the colour of each loss: that of the catalog; for losses without one, colours that are not in use."""
     known = {loss: LOSSES[loss].colour for loss in losses if loss in LOSSES} | {RAW_FEATURES: BROWN}
-    free = cycle([colour for colour in CLASS_COLOURS if colour not in known.values()])
+    free = cycle([colour for colour in FREE_COLOURS if colour not in known.values()])
     return {loss: known.get(loss) or next(free) for loss in dict.fromkeys(losses)}
 
 

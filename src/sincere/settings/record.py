@@ -86,7 +86,9 @@ class Choices:
 def _text(value: Any) -> Any:
     if value == "":  # not by a constraint, for which pydantic would refuse file names that are not UTF-8
         raise PydanticCustomError("choice", "must not be empty; got ''")
-    return str(value) if isinstance(value, Path) else value
+    if not isinstance(value, Path):
+        return value
+    return str(value) if len(value.parts) > 1 else f"./{value}"  # Path("digits") is a path, "digits" a name
 
 
 @dataclass(frozen=True)

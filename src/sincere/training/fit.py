@@ -129,7 +129,8 @@ class Fit:
 
     def _timed_step(self, batches: Iterator[Views | MicroBatchedViews]) -> float:
         started = time.monotonic()
-        self._step(next(batches))
+        batch = next(batches)
+        self._enqueue(self._step(batch), batch.labels)
         self._flush_losses()  # waits for the device
         return time.monotonic() - started
 
@@ -167,8 +168,7 @@ class Fit:
             if state.step == end:
                 self._flush_losses()
                 metrics = self._inspect(outputs, batch.labels)
-            if self.calls.queue is not None:  # after the inspection, which sees the queue that the loss has seen
-                self.calls.queue.enqueue(outputs[..., : plan.dim], batch.labels)
+            self._enqueue(outputs, batch.labels)  # after the inspection, which sees the queue that the loss has seen
             now = time.monotonic()
             state.epoch_seconds, state.seconds = state.epoch_seconds + now - started, state.seconds + now - started
             started = now
@@ -204,6 +204,10 @@ class Fit:
             self._flush_losses()
         self.reporter.step(state.step)
         return outputs
+
+    def _enqueue(self, outputs: Tensor, labels: Tensor) -> None:
+        if self.calls.queue is not None:
+            self.calls.queue.enqueue(outputs[..., : self.plan.dim], labels)
 
     def _backward(self, batch: Views | MicroBatchedViews) -> tuple[Tensor, Tensor]:
         """Compute the gradient of a batch; return its loss and the network's output (n, n_views, d), detached."""

@@ -31,8 +31,8 @@ def choose_device(name: str, *, caller: str) -> torch.device:
         return torch.device("cuda" if available["cuda"] else "cpu")
     kind, _, index = name.partition(":")
     if kind == "mps":
-        remedy = "Use cpu; the losses alone can be called on it"
-        raise InputValueError(checks.wording(caller, "device must have float64, which MPS lacks", repr(name), remedy))
+        requirement = "device must be cpu or cuda, because training and evaluation need float64, which MPS lacks"
+        raise InputValueError(checks.wording(caller, requirement, repr(name)))
     checks.choice(caller, "device", kind if kind != "auto" else name, DEVICES)
     if not (index.isdecimal() or name == kind) or int(index or 0) >= available[kind]:
         raise InputValueError(checks.wording(caller, "device must be available here", repr(name), "Try cpu"))

@@ -164,7 +164,10 @@ def _encoder(value: Any) -> tuple[Encoder, str]:
 
 def _loss(value: Any, name: str | None = None) -> tuple[Loss, str]:
     _check_call("loss", value, "embeddings", "labels")
-    check_no_weights("loss", value)
+    if isinstance(value, nn.Module) and any(weight.requires_grad for weight in value.parameters()):
+        remedy = "Freeze them with requires_grad_(False), or make them a part of the encoder"
+        trained = "must have no weights to train, because only those of the model are trained"
+        raise InputTypeError(checks.wording("loss", trained, type(value).__name__, remedy))
     name = name or object_name("loss", value)
     own = _copied("loss", value)
 
@@ -174,18 +177,6 @@ def _loss(value: Any, name: str | None = None) -> tuple[Loss, str]:
 
     about = "given in Python; the temperature does not reach it"
     return Loss(build, own_name(name), about, paper="", colour=""), name
-
-
-def check_no_weights(caller: str, loss: Any) -> None:
-    """Raise if a loss has weights to train.
-
-    Raises:
-        InputTypeError: It has.
-    """
-    if isinstance(loss, nn.Module) and any(weight.requires_grad for weight in loss.parameters()):
-        remedy = "Freeze them with requires_grad_(False), or make them a part of the encoder"
-        trained = "must have no weights to train, because only those of the model are trained"
-        raise InputTypeError(checks.wording(caller, trained, type(loss).__name__, remedy))
 
 
 def _checked_loss(name: str, value: Any, embeddings: Tensor) -> Tensor:

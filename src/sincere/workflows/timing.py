@@ -46,8 +46,6 @@ def wait(device: torch.device | None) -> None:
     """Wait until a device has done its work."""
     if device is not None and device.type == "cuda":
         torch.cuda.synchronize(device)
-    elif device is not None and device.type == "mps":
-        torch.mps.synchronize()
 
 
 def summary(times_ms: list[float]) -> dict[str, Any]:
