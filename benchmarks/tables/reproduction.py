@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from sincere.loss_catalog import loss_title
 from sincere.messages import Messages
 from sincere.recipes import EXPERIMENTS, all_recipes
 from sincere.records.estimates import Estimate
-from sincere.records.results import ABOUT_LOSSES
+from sincere.records.results import ABOUT_LOSSES, Difference
 from sincere.report.reproduction_page import markdown_table, tables_of
 from sincere.report.tables import estimate_text, interval, number
 from sincere.settings.reproduce_request import ALL, ReproduceRequest
@@ -46,26 +47,28 @@ def reproduction(root: Path) -> dict[str, str]:
 def headline(root: Path) -> str:
     """Return margins and accuracies of SupCon and SINCERE, for the experiments that have three seeds or more."""
     request = ReproduceRequest.make(item="margins", out=root / "reproduction")
-    rows, alike = [], []
+    rows = []
     for experiment in collect(request, Messages(silent=True)).trained():
         results = experiment.results
         if results.scope != ABOUT_LOSSES:
             continue
-        title = EXPERIMENTS[experiment.recipe].title
-        margins = [d for d in results.differences if {d.a, d.b} == {"sincere", "supcon"} and d.metric == "margin"]
-        if margins and not margins[0].significant:
-            alike.append(title)
         summaries = {summary.loss: summary for summary in results.summaries}
-        cells = [
-            f"{estimate_text(value, share=share)} {interval(value, share=share)}"
-            for name, share in (("margin", False), ("knn1", True))
-            for value in (summaries[loss].metrics[name] for loss in ("supcon", "sincere"))
-        ]
-        rows.append([title, *cells])
+        cells = []
+        for name, share in (("margin", False), ("knn1", True)):
+            for loss, other in (("supcon", "sincere"), ("sincere", "supcon")):
+                value = summaries[loss].metrics[name]
+                found = estimate_text(value, share=share)
+                bold = f"**{found}**" if _is_higher(results.differences, name, loss, other) else found
+                cells.append(f"{bold} {interval(value, share=share)}")
+        rows.append([EXPERIMENTS[experiment.recipe].title, *cells])
     table = markdown(["", "margin, SupCon", "margin, SINCERE", "1-NN, SupCon", "1-NN, SINCERE"], rows)
-    exceptions = f" but {' and '.join(alike)}" if alike else ""
-    about = f"In brackets: 95% confidence intervals. The margins differ significantly in all rows{exceptions}."
-    return f"{table}\n\n{about}"
+    return f"{table}\n\nIn brackets: 95% confidence intervals. Bold: significantly higher than with the other loss."
+
+
+def _is_higher(differences: Iterable[Difference], metric: str, loss: str, other: str) -> bool:
+    """Return whether a metric is significantly higher with a loss than with the other."""
+    found = [d for d in differences if d.metric == metric and {d.a, d.b} == {loss, other}]
+    return any(d.significant and (d.estimate > 0) == (d.a == loss) for d in found)
 
 
 def transfer_layers(results: dict[str, Any]) -> str:
