@@ -21,7 +21,7 @@ class LossModule(nn.Module):
     temperature: float | Tensor
     option_names: ClassVar[tuple[str, ...]]
 
-    def __init__(self, temperature: float | Tensor) -> None:
+    def __init__(self, temperature: float | Tensor = 0.1) -> None:
         """Check and hold the temperature."""
         super().__init__()
         check_temperature(type(self).__name__, temperature, torch.float32)
