@@ -88,7 +88,6 @@ def _fill(
         make_room(path, n_bytes)
         _start(path, n_bytes)
     values: Rows = np.memmap(file, dtype=np.float32, mode="r+", shape=shape)
-
     n_done = n_rows - _n_rows(missing)
     for rows in missing:
         computed = np.ascontiguousarray(compute(np.arange(rows.start, rows.stop)), dtype=np.float32)
