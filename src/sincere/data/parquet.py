@@ -25,7 +25,6 @@ except ModuleNotFoundError as error:
 
 FEATURES = ("features", "embedding", "embeddings", "vector")
 LABELS = ("label", "labels", "class", "target")
-
 SPLIT = "split"
 TEXTS = ("text", "path", "id")  # the first that there is
 TRAIN, TEST, VALIDATION = "train", "test", ("val", "validation")
